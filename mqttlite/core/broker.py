@@ -238,9 +238,13 @@ class Broker:
         """The opposite of `bind`. Raises `KeyError` for a sink that does not have this filter."""
         self._routes.unbind(topic_filter, sink)
 
-    def name(self, name: bytes, sink: Sink | None) -> None:
-        """Let other brokers name a sink (`route.relayed.numbers_of`); None: no longer."""
+    def name(self, name: bytes, sink: Sink) -> None:
+        """Let other brokers name a sink (`route.relayed.numbers_of`), in place of one that had the name before."""
         self._routes.name(name, sink)
+
+    def unname(self, name: bytes, sink: Sink) -> None:
+        """They name it no longer. Harmless if another sink has the name by now."""
+        self._routes.unname(name, sink)
 
     def serve(self, namespace: Namespace) -> None:
         """Let clients become members of a namespace. Call it before `restore` and the first input; or later with one

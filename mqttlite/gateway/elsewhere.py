@@ -4,7 +4,7 @@ The broker may be one of several nodes: `extensions.nodes` implements `Elsewhere
 nodes. Invariant: nothing of the gateway is needed to import this.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final, Protocol
@@ -89,6 +89,25 @@ class Inquiry:
 
 class Elsewhere(Protocol):
     """The other nodes."""
+
+    @property
+    def me(self) -> str:
+        """The name of this one."""
+        ...
+
+    @property
+    def connected(self) -> list[str]:
+        """The names of the others that are connected with this one, sorted."""
+        ...
+
+    async def tell_all(self, names: Iterable[str]) -> str:
+        """Wait until these and all others that are connected know what is subscribed here now. Return why one of them
+        does not; empty if all do."""
+        ...
+
+    async def ask(self, node: str, question: Question) -> Answered:
+        """The answer of another node to a request that follows from that of a caller. Raises `Problem`."""
+        ...
 
     async def answer(self, inquiry: Inquiry, node: str | None) -> Response:
         """The answer of that node, or of all that the request is about. Raises `Problem`."""

@@ -329,12 +329,15 @@ class Routes:
                 route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
 
-    def name(self, name: bytes, sink: Sink | None) -> None:
-        """Let other brokers name a sink (`relayed.numbers_of`); None: no longer."""
-        if sink is None:
-            self._named.pop(numbers_of(name), None)
-        else:
-            self._named[numbers_of(name)] = sink
+    def name(self, name: bytes, sink: Sink) -> None:
+        """Let other brokers name a sink (`relayed.numbers_of`), in place of one that had the name before."""
+        self._named[numbers_of(name)] = sink
+
+    def unname(self, name: bytes, sink: Sink) -> None:
+        """They name it no longer. Harmless if another sink has the name by now."""
+        numbers = numbers_of(name)
+        if self._named.get(numbers) is sink:
+            del self._named[numbers]
 
     def serve(self, namespace: Namespace) -> None:
         """Hand the subscriptions to a namespace over to a feature, or to one that passes them on to the former one."""

@@ -1,17 +1,19 @@
-"""`mqttlite nodes`: the other nodes, as a running broker sees them, and taking one out of service."""
+"""`mqttlite nodes`: the other nodes, as a running broker sees them, taking one out of service, and spreading queues."""
 
 import time
 from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, Asker, print_json, print_table, remote_options
+from mqttlite.cli.ask_admin import EPILOG, Asker, counted, note, print_json, print_table, remote_options
 from mqttlite.cli.listing_group import ListingGroup
 
 _HEADER: Final = (
     *("NODE", "STATE", "CLIENTS", "SESSIONS", "IN/S", "OUT/S", "FILTERS", "WAITING", "SENT", "RECEIVED"),
     *("PASSED ON", "VERSION", "REASON"),
 )
+
+_MOVES: Final = ("QUEUE", "FROM", "TO", "MESSAGES")
 
 _OF_NEWER: Final = ("clients", "sessions", "received_per_s", "sent_per_s")
 """What a broker does not say that is still to be upgraded."""
@@ -22,7 +24,7 @@ LOOK_S: Final = 0.5
 
 @click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
 def command() -> None:
-    """Look at the nodes of which a running broker is one, and take one out of service.
+    """Look at the nodes of which a running broker is one, take one out of service, and spread queues over them.
 
     It asks the broker's admin socket, which is in its data directory, or with --url its gateway.
     """
@@ -101,3 +103,27 @@ def _progress(state: dict[str, Any]) -> str:
         f"{state['clients']} clients, {state['waiting']} messages for other nodes."
     )
     return f"{line} {state['waits_for']}" if state["waits_for"] and state["step"] == "draining" else line
+
+
+@command.command("balance", epilog=EPILOG)
+@click.option("--dry-run", is_flag=True, help="Only say which queues would move.")
+@remote_options
+def balance(dry_run: bool, as_json: bool, client: Asker) -> None:
+    """Move queues until each node has as many, or one more.
+
+    Those with the fewest messages move. Streams, and queues that would lose something, stay where they are.
+    """
+    found: dict[str, Any] = {"moved": [], "complete": False}
+    while not found["complete"]:
+        further = client.ask("POST", "nodes", "balance", dry_run=dry_run)
+        found = {**further, "moved": found["moved"] + further["moved"]}
+        if dry_run or not further["moved"]:
+            break
+    if as_json:
+        print_json(found)
+        return
+    print_table(_MOVES, [(each["name"], each["origin"], each["to"], each["messages"]) for each in found["moved"]])
+    for each in found["stayed"]:
+        note(f"Queue {each['name']} stays at node {each['node']}: {each['reason']}.")
+    counts = ", ".join(f"{node} {counted(count, 'queue')}" for node, count in found["queues"].items())
+    note(f"{'Then' if dry_run else 'Now'} the nodes have: {counts}.")

@@ -6,7 +6,7 @@ one node, once.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -23,6 +23,9 @@ LOOK_S: Final = 1.0
 
 ACT_S: Final = 20.0
 """How long a change waits for each node, and each request that names the node."""
+
+TELL_S: Final = 10.0
+"""How long a change waits until all nodes know what is subscribed: what they hear of it comes behind messages."""
 
 MAX_JOINED_BYTES: Final = 16_777_216
 """Of a list without pages: nodes whose answers have no room are named as silent."""
@@ -42,7 +45,7 @@ class Fleet:
     """Implements `gateway.elsewhere.Elsewhere`. `now` is the time of the loop."""
 
     def __init__(self, nodes: Nodes, now: Callable[[], float]) -> None:
-        self._me: Final = nodes.node
+        self.me: Final = nodes.node
         self._nodes: Final = nodes
         self._now: Final = now
 
@@ -55,11 +58,20 @@ class Fleet:
             if inquiry.reach is Reach.EACH:
                 return await self._each(inquiry)
             return await self._thing(inquiry)
-        if node == self._me:
+        if node == self.me:
             return await inquiry.here(question.query)
-        if all(each.name != node for each in self._nodes.peers):
-            raise Problem(Code.NOT_FOUND, f"there is no node {node[:100]!r}: GET /api/v1/nodes lists the others")
         return (await self._forwarded(inquiry, node, ACT_S)).response()
+
+    async def ask(self, node: str, question: Question) -> Answered:
+        """As `Elsewhere`."""
+        return await self._asked(node, question, ACT_S)
+
+    async def tell_all(self, names: Iterable[str]) -> str:
+        """As `Elsewhere`."""
+        lost = set(names) - {self.me, *self.connected}
+        late = await self._nodes.tell_all(TELL_S)
+        said = [f"node {name} is not connected" for name in sorted(lost)]
+        return "; ".join(said + [f"node {name} does not answer" for name in sorted(late)])
 
     # ------------------------------------------------------------------ one of them has it
 
@@ -69,7 +81,7 @@ class Fleet:
         if question.method != "GET":
             return await self._change(inquiry)
         try:
-            return _with(await inquiry.here(question.query), node=self._me)
+            return _with(await inquiry.here(question.query), node=self.me)
         except Problem as problem:
             if problem.code is not Code.NOT_FOUND or await inquiry.has():  # what is missing is a part of it
                 raise
@@ -86,7 +98,7 @@ class Fleet:
     async def _change(self, inquiry: Inquiry) -> Response:
         is_here = await inquiry.has()
         having, silent = await self._look(inquiry)
-        names = sorted([*having, self._me] if is_here else having)
+        names = sorted([*having, self.me] if is_here else having)
         if len(names) > 1:
             raise Problem(
                 Code.CONFLICT,
@@ -98,7 +110,7 @@ class Fleet:
             return _with(answered.response(), node=names[0], **_told(silent))
         if silent and not is_here:
             raise _nowhere("nothing was changed, because what is meant was not found", silent)
-        return _with(await inquiry.here(inquiry.question.query), node=self._me, **_told(silent))
+        return _with(await inquiry.here(inquiry.question.query), node=self.me, **_told(silent))
 
     async def _look(self, inquiry: Inquiry) -> tuple[dict[str, Answered], dict[str, str]]:
         """The other nodes that have the thing, with what they answer for it, and the silent ones."""
@@ -119,19 +131,25 @@ class Fleet:
             elif answered.status != 404:
                 silent[name] = f"answered: {_detail(answered)}"
 
-        await asyncio.gather(*(look(name) for name in self._connected()))
+        await asyncio.gather(*(look(name) for name in self.connected))
         return having, silent
 
     async def _forwarded(self, inquiry: Inquiry, node: str, within_s: float) -> Answered:
         """The answer of the node that a request is about. Raises `Problem`."""
-        try:
-            answered = await self._ask(node, inquiry.question, within_s)
-        except NoAnswer as silence:
-            is_open = silence.was_sent and inquiry.question.method != "GET"
-            perhaps = ": it may have carried this out all the same" if is_open else ""
-            raise Problem(Code.NO_ANSWER, f"node {node} {silence}{perhaps}") from None
+        answered = await self._asked(node, inquiry.question, within_s)
         inquiry.state["node"] = node
         return answered
+
+    async def _asked(self, node: str, question: Question, within_s: float) -> Answered:
+        """Raises `Problem`."""
+        if not self._nodes.knows(node):
+            raise Problem(Code.NOT_FOUND, f"there is no node {node[:100]!r}: GET /api/v1/nodes lists the others")
+        try:
+            return await self._ask(node, question, within_s)
+        except NoAnswer as silence:
+            is_open = silence.was_sent and question.method != "GET"
+            perhaps = ": it may have carried this out all the same" if is_open else ""
+            raise Problem(Code.NO_ANSWER, f"node {node} {silence}{perhaps}") from None
 
     # ------------------------------------------------------------------ all do it
 
@@ -150,9 +168,9 @@ class Fleet:
                 return None
             return {"node": name, "status": answered.status, "answer": _decoded(answered)}
 
-        answers = await asyncio.gather(*(ask(name) for name in self._connected()))
+        answers = await asyncio.gather(*(ask(name) for name in self.connected))
         others = [each for each in answers if each is not None]
-        return _with(own, node=self._me, others=others, silent=_shown(silent))
+        return _with(own, node=self.me, others=others, silent=_shown(silent))
 
     # ------------------------------------------------------------------ a list of all
 
@@ -170,7 +188,7 @@ class Fleet:
         left = int(limit[:9]) if is_paged else 0
         page = _Page()
         silent = self._away()
-        for node in sorted([self._me, *self._connected()]):
+        for node in sorted([self.me, *self.connected]):
             if node < name:
                 continue
             if is_paged and left <= 0:
@@ -195,7 +213,7 @@ class Fleet:
 
     async def _part(self, inquiry: Inquiry, node: str, query: bytes) -> Answered:
         """The part of a list that a node has. Raises `NoAnswer`, and `Problem`."""
-        if node == self._me:
+        if node == self.me:
             own = await inquiry.here(query)
             return Answered(own.status_code, _JSON, bytes(own.body))
         answered = await self._ask(node, msgspec.structs.replace(inquiry.question, query=query), LOOK_S)
@@ -213,7 +231,9 @@ class Fleet:
         found = await self._nodes.calls.ask(name, msgspec.msgpack.encode(question), within_s)
         return msgspec.msgpack.decode(found, type=Answered)
 
-    def _connected(self) -> list[str]:
+    @property
+    def connected(self) -> list[str]:
+        """As `Elsewhere`."""
         return sorted(each.name for each in self._nodes.peers if each.is_connected)
 
     def _away(self) -> dict[str, str]:

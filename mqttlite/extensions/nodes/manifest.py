@@ -8,9 +8,11 @@ from mqttlite.telemetry.figures import Figure
 MANIFEST: Final = Manifest(
     needs=("cluster",),
     commands={
-        "nodes": Command("List the other nodes, and drain one.", "mqttlite.extensions.nodes.commands:command"),
+        "nodes": Command(
+            "List the other nodes, drain one, or spread queues.", "mqttlite.extensions.nodes.commands:command"
+        ),
     },
-    routes=("mqttlite.extensions.nodes.routes:routes",),
+    routes=("mqttlite.extensions.nodes.routes:routes", "mqttlite.extensions.nodes.balance:routes"),
     pages=("mqttlite.extensions.nodes.pages:add",),
     menu=(("/ui/nodes", "Nodes"),),
     switch="nodes",

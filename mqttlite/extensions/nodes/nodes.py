@@ -475,6 +475,17 @@ class Nodes:
         self._pipes.on_away(name)
         self.calls.on_away(name)
 
+    async def tell_all(self, within_s: float) -> list[str]:
+        """Wait until each connected node knows what is subscribed here now. Return those that do not in time."""
+        self._tell()
+        counts = {name: peer.news_told for name, peer in self._peers.items() if peer.is_connected}
+        give_up_at = self._loop.time() + within_s
+        while (late := [name for name, count in counts.items() if self._lacks(name, count)]) and (
+            self._loop.time() < give_up_at
+        ):
+            await asyncio.sleep(FLUSH_S)
+        return late
+
     @property
     def peers(self) -> Iterable[Peer]:
         """The other nodes."""

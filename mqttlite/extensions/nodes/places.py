@@ -124,8 +124,6 @@ class Former:
         if session is None:
             tally.code = NO_MATCHING_SUBSCRIBERS
             return
-        if source is session:
-            return  # that node has put it there itself
         send_to_node(session, message, numbers_of(self._name), tally)
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
@@ -328,7 +326,7 @@ class Places:
         if former is not None:
             for topic_filter in former.filters:
                 self._core.unbind(topic_filter, former)
-            self._core.name(name, None)
+            self._core.unname(name, former)
 
     def _begin_former(self, name: bytes, filters: Iterable[bytes]) -> None:
         self._end_former(name)

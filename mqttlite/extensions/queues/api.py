@@ -18,9 +18,17 @@ import msgspec
 from mqttlite.core.message import Message
 from mqttlite.core.outbound.told_properties import time_text
 from mqttlite.extensions.queues.dead_letters import DeadLetter
-from mqttlite.extensions.queues.errors import NoSuchQueue, PushRefused, QueueExists, SeekUnderWay, TooManyQueues
+from mqttlite.extensions.queues.errors import (
+    NoSuchQueue,
+    PushRefused,
+    QueueExists,
+    QueueStays,
+    SeekUnderWay,
+    TooManyQueues,
+)
 from mqttlite.extensions.queues.limits import MAX_PULLED
 from mqttlite.extensions.queues.options import QueueOptions, check_queue_name
+from mqttlite.extensions.queues.records import Definition
 from mqttlite.extensions.queues.seek_requests import Seeks, SeekTimedOut, parse_time, time_text_of
 from mqttlite.extensions.queues.service import Queues
 from mqttlite.extensions.queues.snapshots import NoSuchSnapshot, Snapshot, SnapshotExists, SnapshotRefused
@@ -123,7 +131,7 @@ class QueuesApi:
             return await self._ask(method, tuple(segments), query, body, mount_point)
         except (NoSuchQueue, NoSuchSnapshot) as error:
             raise Refused(404, _sentence(str(error))) from None
-        except (QueueExists, TooManyQueues, SnapshotExists, SnapshotRefused, SeekUnderWay) as error:
+        except (QueueExists, QueueStays, TooManyQueues, SnapshotExists, SnapshotRefused, SeekUnderWay) as error:
             raise Refused(409, _sentence(str(error))) from None
         except SeekTimedOut as error:
             raise Refused(503, _sentence(str(error))) from None
@@ -142,6 +150,8 @@ class QueuesApi:
                 return self._details(name)
             case "PUT", ("queues", name):
                 return await self._done(options_of(body, name), queues.change)
+            case "PUT", ("queues", name, "arrival"):
+                return await self._arrive(name, body)
             case "DELETE", ("queues", name):
                 queues.delete(name)
                 await self._commit()
@@ -219,6 +229,18 @@ class QueuesApi:
         if secret not in (had, before):
             found["push_secret"] = secret
         return found
+
+    async def _arrive(self, name: str, body: bytes) -> Json:
+        """Take a queue over from another node."""
+        definition = decode_body(body, Definition, "the definition of a queue")
+        if definition.options.name != name:
+            raise Refused(422, f"The name in the body is {definition.options.name!r}, and in the path {name!r}.")
+        try:
+            self._queues.arrive(definition)
+        except PushRefused as error:
+            raise Refused(422, _sentence(str(error))) from None
+        await self._commit()
+        return self._details(name)
 
     def _secret(self, name: str) -> str:
         if name not in self._queues:

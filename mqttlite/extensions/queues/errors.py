@@ -11,6 +11,10 @@ class QueueExists(ValueError):
     """There is a queue of that name."""
 
 
+class QueueStays(ValueError):
+    """The queue cannot go to another node. The text says why, and what to do."""
+
+
 class SeekUnderWay(ValueError):
     """Another seek of the queue is under way."""
 

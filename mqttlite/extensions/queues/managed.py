@@ -20,6 +20,8 @@ class QueueState:
     name: str
     filters: tuple[str, ...]
     paused: bool
+    leaving: bool
+    """Whether its messages move to another node, where the queue is."""
     origin: str
     depth: int
     waiting: int
@@ -103,6 +105,7 @@ class ManagedQueue:
             name=self.options.name,
             filters=self.options.filters,
             paused=queue.paused,
+            leaving=self.is_leaving,
             origin=self.origin,
             depth=contents.depth,
             waiting=contents.depth - queue.leased - queue.scheduled,

@@ -12,7 +12,7 @@ MANIFEST: Final = Manifest(
         "queue": Command("List, make, look at, purge, pause or delete queues.", f"{_FOLDER}.queue_commands:command"),
         "dlq": Command("List, show, replay or drop dead letters.", f"{_FOLDER}.dead_letter_commands:command"),
     },
-    routes=(f"{_FOLDER}.routes:routes", f"{_FOLDER}.snapshot_routes:routes"),
+    routes=(f"{_FOLDER}.routes:routes", f"{_FOLDER}.snapshot_routes:routes", f"{_FOLDER}.moving_routes:routes"),
     pages=(f"{_FOLDER}.pages:add",),
     menu=(("/ui/queues", "Queues"),),
     part_of={"/ui/queue": "/ui/queues", "/ui/queue/dead-letter": "/ui/queues"},

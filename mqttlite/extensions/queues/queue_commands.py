@@ -251,6 +251,16 @@ def resume(name: str, as_json: bool, client: Asker) -> None:
     _done(client.ask("POST", "queues", name, "resume"), as_json, f"Queue {name} resumed.")
 
 
+@command.command("move", epilog=f"{EPILOG}  4  it cannot move\n")
+@click.argument("name")
+@click.option("--to", required=True, metavar="NODE", help="The node to which it goes.")
+@remote_options
+def move(name: str, to: str, as_json: bool, client: Asker) -> None:
+    """Move a queue to another node. Its messages follow, and its consumers go on there."""
+    found = client.ask("POST", "queues", name, "move", to=to)
+    _done(found, as_json, f"Queue {name} moves to node {to}, and {counted(found['messages'], 'message')} with it.")
+
+
 @command.command("delete", epilog=EPILOG)
 @click.argument("name")
 @yes_option
@@ -367,6 +377,8 @@ def _row(each: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _state(each: dict[str, Any]) -> str:
+    if each["leaving"]:
+        return "moves away"
     if each["paused"]:
         return "paused"
     if each["depth"] and not (each["consumers"] or each["leased"] or each["pushed"]):

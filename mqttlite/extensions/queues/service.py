@@ -30,6 +30,7 @@ from mqttlite.extensions.queues.errors import NoSuchQueue, QueueExists, SeekUnde
 from mqttlite.extensions.queues.feed import Feed
 from mqttlite.extensions.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED
 from mqttlite.extensions.queues.managed import SUBSCRIBER, ManagedQueue, QueueState
+from mqttlite.extensions.queues.moving import departing
 from mqttlite.extensions.queues.namespace import QUEUES
 from mqttlite.extensions.queues.options import (
     MAX_DEADLINE_S,
@@ -39,7 +40,7 @@ from mqttlite.extensions.queues.options import (
 )
 from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.extensions.queues.queue import Queue
-from mqttlite.extensions.queues.records import QueueRecord, QueueRecords
+from mqttlite.extensions.queues.records import Definition, QueueRecord, QueueRecords
 from mqttlite.extensions.queues.requested import difference, made_of, requested
 from mqttlite.extensions.queues.seeking import Position
 from mqttlite.extensions.queues.snapshots import SnapshotRefused, Snapshots
@@ -212,14 +213,13 @@ class Queues:
 
     def _restore(self, record: QueueRecord, configured: QueueOptions | None) -> None:
         saved = record.definition
-        options = saved.options if configured is None else configured
-        origin = saved.origin if configured is None else "config"
-        owner = saved.owner if configured is None else None
-        kept = self._builder.make(
-            *(options, origin, saved.mount_point, saved.ack_key or new_key(), owner, saved.made_us)
-        )
-        kept.queue.paused = saved.paused
-        kept.push_stopped = saved.push_stopped if options.push == saved.options.push else ""
+        wanted = msgspec.structs.replace(saved, ack_key=saved.ack_key or new_key())
+        if configured is not None:
+            push_stopped = saved.push_stopped if configured.push == saved.options.push else ""
+            wanted = msgspec.structs.replace(
+                wanted, options=configured, origin="config", owner=None, push_stopped=push_stopped
+            )
+        kept = self._made_of(wanted)
         record.fill(kept.queue, self._core.effects.numbers.latest)
         if configured is not None or not saved.ack_key:
             self._save(kept)
@@ -260,16 +260,29 @@ class Queues:
         node = self.elsewhere(options.name)
         if node:
             raise QueueExists(f"there is a queue {options.name} already, at node {node}")
+        now_us = self._wall_ahead_us + int(self._core.effects.now * MICROSECONDS)
+        checked = self._with_checked_push(options, None)
+        self._make(Definition(checked, origin, False, mount_point.decode(), "", new_key(), owner, now_us))
+        self.announce_change(options.name)
+
+    def _make(self, definition: Definition) -> None:
+        """Create a queue. Raises `TooManyQueues`."""
         if len(self._kept) >= self._delivery.max_queues:
             raise TooManyQueues(f"there are {len(self._kept)} queues, which is the limit (delivery.max_queues)")
-        kept = self._builder.make(
-            *(self._with_checked_push(options, None), origin, mount_point.decode(), new_key(), owner),
-            self._wall_ahead_us + int(self._core.effects.now * MICROSECONDS),
-        )
+        kept = self._made_of(definition)
         self._save(kept)
         kept.queue.seeking.refresh()
         self._open(kept)
-        self._announce_change(options.name)
+
+    def _made_of(self, definition: Definition) -> ManagedQueue:
+        """A queue without bindings and messages."""
+        kept = self._builder.make(
+            *(definition.options, definition.origin, definition.mount_point, definition.ack_key),
+            *(definition.owner, definition.made_us),
+        )
+        kept.queue.paused = definition.paused
+        kept.push_stopped = definition.push_stopped
+        return kept
 
     def change(self, options: QueueOptions) -> None:
         """Change the options of a queue. A push target without a secret keeps the existing one.
@@ -288,7 +301,7 @@ class Queues:
         kept.queue.change(options)
         self._builder.set_up(kept)
         self._save(kept)
-        self._announce_change(options.name)
+        self.announce_change(options.name)
 
     def delete(self, name: str) -> None:
         """Delete a queue with its messages and dead letters. Raises `NoSuchQueue`."""
@@ -304,7 +317,7 @@ class Queues:
         if kept.origin == SUBSCRIBER:
             self._owned[kept.owner] -= 1
             self._owned = +self._owned
-        self._announce_change(name)
+        self.announce_change(name)
 
     def pause(self, name: str, paused: bool) -> None:
         """Pause or resume a queue. Resuming also restarts a stopped push. Raises `NoSuchQueue`."""
@@ -313,14 +326,14 @@ class Queues:
         if not paused:
             kept.push_stopped = ""
         self._save(kept)
-        self._announce_change(name)
+        self.announce_change(name)
 
     def stop_push(self, name: str, why: str) -> None:
         """Stop the push of a queue until it is resumed or its target is changed. Raises `NoSuchQueue`."""
         kept = self._find(name)
         kept.push_stopped = why
         self._save(kept)
-        self._announce_change(name)
+        self.announce_change(name)
 
     def push_stopped(self, name: str) -> str:
         """Why the push of a queue is stopped; empty if it is not. Raises `NoSuchQueue`."""
@@ -531,6 +544,22 @@ class Queues:
         """What a queue is bound to. Raises `NoSuchQueue`."""
         return self._find(name).options.filters
 
+    def departing(self, name: str) -> Definition:
+        """The definition of a queue for the node to which it is to go. Raises `NoSuchQueue` and `QueueStays`."""
+        return departing(self._find(name))
+
+    def arrive(self, definition: Definition) -> None:
+        """Make a queue that another node gives up. Call `announce_change` when it is on disk, and not before: then that
+        node sends its messages. Raises `QueueExists`, `TooManyQueues`, and `ValueError` for a push target that is not
+        allowed."""
+        self._core.effects.now = self._clock()
+        name = definition.options.name
+        if name in self._kept:
+            raise QueueExists(f"there is a queue {name} already")
+        if definition.options.push is not None:
+            self.check_push(definition.options.push)
+        self._make(definition)
+
     def leave(self, name: str) -> bool:
         """Begin to move a queue away: it takes no more messages, and its messages are for `hand_out`. Return True: a
         queue can always move. One with dead letters ends when they are replayed or dropped. Raises `NoSuchQueue`."""
@@ -539,7 +568,7 @@ class Queues:
             kept.is_leaving = True
             self._unbind(kept)
             kept.queue.pause(False)
-            self._announce_change(name)
+            self.announce_change(name)
         return True
 
     def stay(self, name: str) -> None:
@@ -548,7 +577,7 @@ class Queues:
         if kept is not None and kept.is_leaving:
             kept.is_leaving = False
             self._bind(kept)
-            self._announce_change(name)
+            self.announce_change(name)
 
     def hand_out(self, name: str, may: Callable[[Message], bool], give: Callable[[Message], None]) -> bool:
         """Hand out messages of a queue that leaves: `may` says whether there is room for one, and `give` takes it, and
@@ -571,7 +600,8 @@ class Queues:
         self.delete(name)
         return True
 
-    def _announce_change(self, name: str) -> None:
+    def announce_change(self, name: str) -> None:
+        """Tell those who watch queues that one was made, changed or deleted."""
         for on_changed in self.on_changed:
             on_changed(name)
 
@@ -617,7 +647,7 @@ class Queues:
         name = kept.options.name
         for each in kept.options.filters:
             self._core.unbind(each.encode(), kept.queue)
-        self._core.name(f"$queue/{name}".encode(), None)
+        self._core.unname(f"$queue/{name}".encode(), kept.queue)
         self._subscribers.leave(name, kept.queue)
 
     def _save(self, kept: ManagedQueue) -> None:

@@ -297,7 +297,7 @@ class Streams:
         kept = self._find(name)
         for each in (*kept.options.filters, f"$stream/{name}"):
             self._core.unbind(each.encode(), kept.stream)
-        self._core.name(f"$stream/{name}".encode(), None)
+        self._core.unname(f"$stream/{name}".encode(), kept.stream)
         for reader in list(kept.readers.values()):
             self._readers.end(kept, reader)
         for group in list(kept.groups):

@@ -167,11 +167,23 @@ def test_a_relay_names_a_sink_by_its_numbers(qos: int) -> None:
     properties = Properties(subscription_identifiers=list(numbers_of(b"$queue/jobs")))
     source.send(Publish(b"t", b"x", qos, packet_id=source.packet_id() if qos else 0, properties=properties))
     assert payloads_of(sink) == [b"x"]
-    world.broker.name(b"$queue/jobs", None)
+    world.broker.unname(b"$queue/jobs", sink)
     properties = Properties(subscription_identifiers=list(numbers_of(b"$queue/jobs")))
     source.send(Publish(b"t", b"y", qos, packet_id=source.packet_id() if qos else 0, properties=properties))
     assert len(sink.messages) == 1
     assert reader.payloads() == []
+
+
+def test_a_sink_that_gives_up_its_name_late_takes_it_from_no_other_one() -> None:
+    world = World()
+    former, sink = Recorder(), Recorder()
+    source = relay(world, "a")
+    world.broker.name(b"$queue/jobs", former)
+    world.broker.name(b"$queue/jobs", sink)
+    world.broker.unname(b"$queue/jobs", former)
+    properties = Properties(subscription_identifiers=list(numbers_of(b"$queue/jobs")))
+    source.send(Publish(b"t", b"x", 0, properties=properties))
+    assert (payloads_of(former), payloads_of(sink)) == ([], [b"x"])
 
 
 def test_no_hook_is_asked_again_about_a_relayed_message() -> None:

@@ -7,7 +7,9 @@ const state = document.getElementById("state");
 
 listen(`/ui/queue/live?name=${encodeURIComponent(queue)}`, (found) => {
   show(found);
-  const [text, kind] = found.paused
+  const [text, kind] = found.leaving
+    ? ["its messages move to another node", "warn"]
+    : found.paused
     ? ["paused", "warn"]
     : found.depth && !found.consumers && !found.push
       ? ["messages wait, and there is no consumer", "bad"]
