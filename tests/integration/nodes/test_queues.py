@@ -170,6 +170,9 @@ async def test_consumers_of_a_queue_that_moves_go_on_at_its_node(fleet: Fleet, a
         air.cut.clear()
         await connected(a, b)
         await until(lambda: queue_names(b) == [])
+        there = core_of(a).sessions.get("$node/b")
+        assert there is not None
+        await until(lambda: b"orders/#" not in there.subscriptions)  # before that it could come twice
         await publisher.publish("orders/1", "x", qos=1)
         await reader.gets("x")
 
