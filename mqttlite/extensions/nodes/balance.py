@@ -64,11 +64,12 @@ class Balanced(msgspec.Struct):
 
 
 class Balance:
-    """Finds which queues should move so that each of these nodes has as many, or one more: those with the fewest
-    messages."""
+    """Finds which queues should move so that each of these nodes has as many, or one more, and others have none: those
+    with the fewest messages."""
 
     def __init__(self, nodes: Iterable[str], placed: Iterable[Placed]) -> None:
-        self._at: Final[dict[str, list[Placed]]] = {node: [] for node in sorted(nodes)}
+        self._nodes: Final = sorted(nodes)
+        self._at: Final[dict[str, list[Placed]]] = {node: [] for node in self._nodes}
         for each in placed:
             self._at.setdefault(each.node, []).append(each)
         for there in self._at.values():
@@ -84,9 +85,9 @@ class Balance:
     def next(self) -> tuple[Placed, str] | None:
         """A queue that should move, and where to; None: there is no further one. Say `moved` or `stayed` after it."""
         counts = self.counts
-        to = min(counts, key=lambda node: counts[node])
-        for node in sorted(counts, key=lambda node: -counts[node]):
-            if counts[node] - counts[to] > 1 and self._at[node]:
+        to = min(self._nodes, key=lambda node: counts[node])
+        for node in sorted(counts, key=lambda node: (node in self._nodes, -counts[node])):
+            if self._at[node] and (counts[node] - counts[to] > 1 or node not in self._nodes):
                 return self._at[node][-1], to
         return None
 
@@ -108,11 +109,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
 
     @route.post("/nodes/balance", Role.ADMIN, "Spread queues over the nodes")
     async def balance(request: Request, dry_run: DryRun = False) -> Balanced:
-        """Each node has as many queues then, or one more. Those with the fewest messages move, one after the other;
-        what cannot move stays, with the reason. Streams stay where they are."""
+        """Each node has as many queues then, or one more, and one that drains has none. Those with the fewest messages
+        move, one after the other; what cannot move stays, with the reason. Streams stay where they are."""
         if nodes is None:
             raise Problem(Code.CONFLICT, "this broker is alone: there are no nodes over which queues could be spread")
-        names = [nodes.node, *(each.name for each in nodes.peers if each.is_connected)]
+        names = [] if nodes.drain.is_on else [nodes.node]
+        names += [each.name for each in nodes.peers if each.is_connected and not each.drain]
+        if not names:
+            raise Problem(Code.CONFLICT, "all nodes drain: take one into service first (mqttlite nodes undrain)")
         found = Balance(names, await _placed(request))
         moved: list[Move] = []
         stayed: list[Stays] = []

@@ -16,7 +16,7 @@ from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.server import Broker
 from mqttlite.wire.properties import Properties
-from tests.integration.nodes.test_nodes import Fleet, Reader, air, client_of, connected, fleet
+from tests.integration.nodes.test_nodes import Fleet, Reader, air, client_of, connected, fleet, nodes_of
 from tests.integration.nodes.test_operated import Three, three
 from tests.integration.nodes.test_queues import depth, knows, queue_names
 from tests.support.air import Air
@@ -210,6 +210,19 @@ async def test_a_hundred_queues_are_spread_over_three_nodes_and_serve_their_clie
         for number in range(100):
             await publisher.publish(f"t/{number}", str(number), qos=1)
         await reader.gets(*map(str, range(100)))
+
+
+async def test_queues_leave_a_node_that_drains_and_go_nowhere_if_all_do(many: Three) -> None:
+    assert (await many.run("nodes", "drain", "--wait", "0")).exit_code == 0
+    result = await many.run("nodes", "balance")
+    assert result.exit_code == 0, result.output
+    await until(lambda: [len(queue_names(each)) for each in (many.a, many.b, many.c)] == [0, 50, 50])
+    for node in ("b", "c"):
+        await many.run("nodes", "drain", node, "--wait", "0")
+    await until(lambda: all(each.drain for each in nodes_of(many.a).states()))
+    result = await many.run("nodes", "balance")
+    assert "All nodes drain: take one into service first" in result.stderr
+    assert result.exit_code == 4
 
 
 async def test_a_queue_that_cannot_move_is_named_and_others_move_in_its_place(
