@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from mqttlite import Client, MqttError
+from mqttlite.cli.main import main
 from tests.faults.test_bridges_killed import LATEST_S, Process
 from tests.support.nats_servers import NatsServers, free_ports
 
@@ -140,7 +142,21 @@ filters = ["t/#"]
 """
 
 
-async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that_are_killed(tmp_path: Path) -> None:
+async def move(folder: Path, chance: random.Random, is_over: asyncio.Event) -> int:
+    """Bring the queue to some node, again and again; how often that was done."""
+    moved = 0
+    while not is_over.is_set():
+        asked, to = chance.choice("abc"), chance.choice("abc")
+        words = ["queue", "move", "jobs", "--to", to, "--data-dir", str(folder / asked)]
+        moved += (await asyncio.to_thread(CliRunner().invoke, main, words)).exit_code == 0
+        await asyncio.sleep(chance.random())
+    return moved
+
+
+@pytest.mark.parametrize("moves", [False, True])
+async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that_are_killed(
+    tmp_path: Path, moves: bool
+) -> None:
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(240):
         trouble = Trouble(tmp_path, stack, QUEUE)
         await trouble.start()
@@ -155,9 +171,12 @@ async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that
             asyncio.create_task(publish(client, f"t/{at}", at % 2 + 1, published[at], is_over))
             for at, client in enumerate(writers)
         ]
+        moving = asyncio.create_task(move(tmp_path, trouble.chance, is_over)) if moves else None
         await trouble.go_on()
         is_over.set()
         await asyncio.gather(*writing)
+        if moving is not None:
+            print(await moving, "moves")
         wanted = {each for some in published for each in some}
         assert len(wanted) > 100
         async with asyncio.timeout(LATEST_S):
@@ -166,7 +185,7 @@ async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that
         await asyncio.sleep(1)
         again = sum(times - 1 for times in Counter(found).values())
         print(len(wanted), "messages,", again, "came again")
-        assert again < len(wanted) / 10
+        assert again < len(wanted) / (2 if moves else 10)  # while a queue moves, messages go to both nodes
         for task in reading:
             task.cancel()
 

@@ -158,8 +158,8 @@ class Places:
         """By node: what it has told on an earlier connection, and not yet on this one."""
         self._leaving: Final[set[bytes]] = set()
         """Those that move to another node."""
-        self._restored: dict[bytes, list[bytes]] = {}
-        """The filters of those that had moved before this node was started."""
+        self._restored: dict[bytes, dict[bytes, None]] = {}
+        """The filters of those that had moved before this node was started: the sessions of two nodes may have them."""
         self._former: Final[dict[bytes, Former]] = {}
         """What takes the messages for those that moved."""
         self._stuck: Final[set[bytes]] = set()
@@ -260,7 +260,7 @@ class Places:
                 if topic_filter.startswith(KEPT):
                     name, is_former, bound = topic_filter.removeprefix(KEPT).partition(FORMER)
                     if is_former:
-                        self._restored.setdefault(name, []).append(bound)
+                        self._restored.setdefault(name, {})[bound] = None
                     else:
                         self._there.setdefault(node, {})[name] = Place(0, subscription.qos > 0, node)
 

@@ -14,7 +14,7 @@ from mqttlite.extensions.nodes.places import GONE
 from mqttlite.extensions.queues import service
 from mqttlite.extensions.queues.service import Queues
 from mqttlite.server import Broker
-from tests.integration.nodes.test_nodes import Fleet, Reader, air, client_of, connected, fleet, nodes_of
+from tests.integration.nodes.test_nodes import Fleet, Reader, air, broker_of, client_of, connected, fleet, nodes_of
 from tests.integration.nodes.test_queues import (
     JOBS,
     STREAM,
@@ -277,3 +277,20 @@ async def test_a_node_does_not_know_what_others_have_of_a_feature_that_it_lacks(
     places = nodes_of(a).far.places
     assert list(places.on_told("b", {b"$other/x": 2}, False).values()) == [GONE]
     assert places.of(b"$other/x") is None
+
+
+async def test_a_node_starts_that_two_others_have_told_of_the_queue_that_it_had(
+    fleet: Fleet, air: Air, tmp_path: Path
+) -> None:
+    air.cut |= {frozenset("ab"), frozenset("ac"), frozenset("bc")}
+    await fleet.start("a", **JOBS)
+    b = await fleet.start("b", **JOBS)
+    c = broker_of("c", tmp_path, **JOBS)
+    async with c:
+        air.cut.remove(frozenset("bc"))
+        await until(lambda: queue_names(c) == [])
+        air.cut.remove(frozenset("ac"))
+        await knows(c, "$queue/jobs", "a")
+    async with broker_of("c", tmp_path, **JOBS) as again:
+        await knows(again, "$queue/jobs", "a")
+        assert queue_names(again) == []
