@@ -284,7 +284,7 @@ async def test_a_node_starts_that_two_others_have_told_of_the_queue_that_it_had(
 ) -> None:
     air.cut |= {frozenset("ab"), frozenset("ac"), frozenset("bc")}
     await fleet.start("a", **JOBS)
-    b = await fleet.start("b", **JOBS)
+    await fleet.start("b", **JOBS)
     c = broker_of("c", tmp_path, **JOBS)
     async with c:
         air.cut.remove(frozenset("bc"))
