@@ -5,7 +5,7 @@ It speaks through `mqttlite.wire` and has no opinion. Invariant: a script that f
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from mqttlite.client import Client
@@ -94,8 +94,13 @@ async def broker(*scripts: Script) -> AsyncIterator[int]:
     async def play(script: Script, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await script(Peer(reader, writer))
-        finally:
+        except BaseException:
+            writer.transport.abort()
+            raise
+        finally:  # also the loop's part of closing: else it would be a warning in another test
             writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
     def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert len(played) < len(scripts), "more connections than scripts"

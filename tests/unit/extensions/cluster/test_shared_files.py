@@ -17,6 +17,11 @@ class Machine:
         self.folder = folder
         self.engine = servers.connect()
         self.files = SharedFiles(self.engine, folder)
+        self.has_crashed = False
+
+    def crash(self, _key: str, _value: bytes | None, _revision: int) -> int:
+        self.has_crashed = True
+        raise EngineUnavailable("the machine crashes")
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).write_text(text)
@@ -25,9 +30,13 @@ class Machine:
         return {path.name: path.read_text() for path in self.folder.glob("*.json")}
 
     async def put(self) -> None:
-        """Look for changed files once."""
+        """Look for changed files, until all that may be shared were looked at, or one could not be put."""
+        shared = [path for path in self.folder.glob("*.json") if " " not in path.name]
+        wanted = {path.stem: (path.stat().st_mtime_ns, path.stat().st_size) for path in shared}
         keeps = asyncio.create_task(self.files.keep_put())
-        await asyncio.sleep(0.1)
+        async with asyncio.timeout(60):
+            while self.files._looked_at != wanted and not self.has_crashed:
+                await asyncio.sleep(0.01)
         keeps.cancel()
 
 
@@ -79,20 +88,16 @@ async def test_a_crash_before_a_new_file_is_named_leaves_the_one_before(machines
     a.write("users.json", "one")
     await a.put()
     a.write("users.json", "two")
-    change, a.engine._servers.change = a.engine._servers.change, crash  # type: ignore[method-assign]
+    change, a.engine._servers.change = a.engine._servers.change, a.crash  # type: ignore[method-assign]
     await a.put()
     await b.files.fetch()
     assert b.read() == {"users.json": "one"}
     a.engine._servers.change = change  # type: ignore[method-assign]
-    a.files = SharedFiles(a.engine, a.folder)
+    a.files, a.has_crashed = SharedFiles(a.engine, a.folder), False
     await a.put()
     await b.files.fetch()
     assert b.read() == {"users.json": "two"}
     assert len(a.engine._servers.files) == 1, "the one before is removed"
-
-
-def crash(_key: str, _value: bytes | None, _revision: int) -> int:
-    raise EngineUnavailable("the machine crashes")
 
 
 async def test_an_engine_that_is_silent_is_asked_again(
