@@ -42,7 +42,8 @@ def _report(options: argparse.Namespace) -> int:
     # Only now, when we know that pyspark is there.
     from spark_analytics import job
 
-    with environment.spark_session(options.master, small=environment.is_small(options.input)) as spark:
+    local = environment.SMALL if environment.is_small(options.input) else environment.LARGE
+    with environment.spark_session(options.master, local) as spark:
         summary = job.run(
             spark,
             options.input,
@@ -75,7 +76,7 @@ def _watch(options: argparse.Namespace) -> int:
             alerts.publish(lines)
 
     interrupted = Event()
-    with environment.spark_session(options.master) as spark:
+    with environment.spark_session(options.master, environment.STREAMING) as spark:
         if not options.once:
             # pyspark's own handler talks to the JVM while somebody else does.
             signal.signal(signal.SIGINT, lambda *_: interrupted.set())

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -56,7 +56,10 @@ SMALL_BYTES: Final = 4 << 20
 """Of less there is a report in half the time if nothing is made faster that is soon over: no plan is compiled, no loop
 of the virtual machine optimised, and all rows stay in one part."""
 
-_LOCAL_SMALL: Final = {
+LARGE: Final[Mapping[str, str]] = {}
+"""More settings of a session that reads much."""
+
+SMALL: Final[Mapping[str, str]] = {
     # With one compiler Java keeps 48 MB for compiled code, which a report fills: the rest of it would be interpreted.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
@@ -64,6 +67,11 @@ _LOCAL_SMALL: Final = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
 }
+"""More settings of a session for what `is_small`."""
+
+STREAMING: Final[Mapping[str, str]] = {"spark.sql.shuffle.partitions": "4"}
+"""More settings of a session that watches. Each query keeps a database for each part, and saves all of them with each
+batch: of 16 that took most of the time, and a broker adds little between two batches."""
 
 
 def require() -> None:
@@ -87,10 +95,10 @@ def require() -> None:
 
 
 @contextmanager
-def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkSession]:
+def spark_session(master: str | None, local: Mapping[str, str] = LARGE) -> Iterator[SparkSession]:
     """A session on `master`; None means `local[*]`, or what spark-submit was told. Stopped at the end.
 
-    One for what `is_small` is soon at work, where it is local, and slow with more.
+    Where it is local it has the settings `local`: one with `SMALL` is soon at work, and slow with much to read.
 
     What the JVM prints is held back. If Spark cannot start, its complaint is in the error.
     """
@@ -101,7 +109,7 @@ def spark_session(master: str | None, *, small: bool = False) -> Iterator[SparkS
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    conf = _configure(SparkConf(loadDefaults=False), master, submitted, small=small)
+    conf = _configure(SparkConf(loadDefaults=False), master, submitted, local)
     with tempfile.TemporaryFile("w+", errors="replace") as jvm_says:
         try:
             gateway = None
@@ -129,14 +137,14 @@ def is_small(directory: str) -> bool:
     return Path(directory).is_dir()
 
 
-def _configure(conf: SparkConf, master: str | None, submitted: bool, *, small: bool) -> SparkConf:
+def _configure(conf: SparkConf, master: str | None, submitted: bool, local: Mapping[str, str]) -> SparkConf:
     settings = dict(_COMMON)
     if master is None and not submitted:
         master = "local[*]"
     if master is not None:
         settings["spark.master"] = master
         if master.startswith("local"):
-            settings |= _LOCAL | (_LOCAL_SMALL if small else {})
+            settings |= {**_LOCAL, **local}
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return conf.setAll(list(settings.items()))
 

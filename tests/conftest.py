@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
+    from tests.support.browser import Browser
+
 FAILED: Final = pytest.StashKey[bool]()
 
 NUMBERS: Final = count()
@@ -37,7 +39,7 @@ NUMBERS: Final = count()
 FIRST: Final = ("spark", "e2e", "faults", "documents", "packaging")
 """Folders whose files take minutes. They begin first: no process is left alone with one of them at the end."""
 
-SECOND_SPARK: Final = "tests/spark/test_read"
+SECOND_SPARK: Final = "tests/spark/test_planted"
 """The first file of the second half of the tests of Spark, by the time that they take."""
 
 TESTS: Final = Path(__file__).parent
@@ -160,6 +162,14 @@ def data_dirs() -> Iterator[Path]:
     """Where `mqttlite serve` keeps what it keeps without --data-dir. Its path is short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="mqttlite-", ignore_cleanup_errors=True) as directory:
         yield Path(directory)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+    from tests.support.browser import Browser
+
+    with Browser(tmp_path_factory.mktemp("browser")) as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)

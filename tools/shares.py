@@ -1,5 +1,5 @@
 """pytest on all test files, several processes side by side, each with a share of the files; arguments go to each.
-With `--parts=A,B` as the first argument only the files of these parts.
+With `--parts=A,B` as the first argument only the files of these parts, and of those that take turns today's half.
 
 pytest-xdist hands out single tests, for which every process must know all of them, and tells of each of them: with
 thousands of tests that are over in milliseconds it takes a quarter of the time.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.never_quick import AFTER_CORE, QUICK, is_left_out
-from tests.support.parts import is_in
+from tests.support.turns import runs_today
 
 PYTEST: Final = (sys.executable, "-m", "pytest")
 
@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPYCACHEPREFIX"] = str(PYCACHE)
     paths = sorted(Path("tests").rglob("test_*.py"))
-    files = [str(path) for path in paths if not parts or any(is_in(path, part) for part in parts)]
+    files = [str(path) for path in paths if not parts or any(runs_today(path, part) for part in parts)]
     for expression in {QUICK, AFTER_CORE} & set(arguments):  # pytest would import each file that is named
         files = [each for each in files if not is_left_out(Path(each).absolute(), expression)]
     with ExitStack() as open_files:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.support.axe import axe_core, violations
-from tests.support.browser import showing
+from tests.support.browser import Browser
 from tests.support.documents import ROOT
 
 pytestmark = pytest.mark.slow
@@ -102,10 +102,10 @@ def test_every_image_has_a_text(pages: dict[Path, Html]) -> None:
 
 
 @pytest.mark.parametrize("name", ["index.html", "explanation/architecture.html", "reference/commands.html"])
-async def test_a_page_is_accessible_in_light_and_dark(site: Path, name: str, tmp_path: Path) -> None:
+async def test_a_page_is_accessible_in_light_and_dark(site: Path, name: str, browser: Browser) -> None:
     axe = axe_core()
     found = {}
-    async with showing((site / name).as_uri(), tmp_path / "profile") as shown:
+    async with browser.showing((site / name).as_uri()) as shown:
         await shown.find(f"{axe};0")
         for theme in ("light", "dark"):
             await shown.find(f"document.body.dataset.theme = '{theme}'")

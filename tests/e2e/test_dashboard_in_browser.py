@@ -15,9 +15,10 @@ from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
 from tests.support.axe import axe_core, violations
-from tests.support.browser import Page, showing
+from tests.support.browser import Browser, Page
 from tests.support.gateway import GatewayUnderTest, running_gateway
 from tests.support.prefix_proxy import proxy_below
+from tests.support.rounds import todays
 
 pytestmark = pytest.mark.slow
 
@@ -117,13 +118,13 @@ async def until(page: Page, script: str) -> Any:
 
 
 async def test_each_view_is_accessible_in_light_and_dark_and_fits_a_phone(
-    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+    gateway: GatewayUnderTest, device: Client, browser: Browser
 ) -> None:
     base = gateway.gateway.urls[0]
     axe = axe_core()
     wrong: list[str] = []
-    async with showing(f"{base}/", tmp_path / "profile", is_offline=False) as page:
-        for view in VIEWS:
+    async with browser.showing(f"{base}/", is_offline=False) as page:
+        for view in todays(VIEWS, 3):
             await page.go(base + view)
             await page.find(f"{axe};0")
             await page.find("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
@@ -145,9 +146,9 @@ async def test_each_view_is_accessible_in_light_and_dark_and_fits_a_phone(
 
 
 async def test_the_overview_is_live_and_its_stream_ends_with_it(
-    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+    gateway: GatewayUnderTest, device: Client, browser: Browser
 ) -> None:
-    async with showing(gateway.gateway.urls[0] + "/", tmp_path / "profile", is_offline=False) as page:
+    async with browser.showing(gateway.gateway.urls[0] + "/", is_offline=False) as page:
         await until(
             page, "document.querySelector('[data-spark] polyline')?.getAttribute('points').split(' ').length > 2"
         )
@@ -163,9 +164,9 @@ async def test_the_overview_is_live_and_its_stream_ends_with_it(
     assert page.errors == []
 
 
-async def test_topics_show_values_as_they_come(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
+async def test_topics_show_values_as_they_come(gateway: GatewayUnderTest, device: Client, browser: Browser) -> None:
     base = gateway.gateway.urls[0]
-    async with showing(f"{base}/ui/topics?below=plant", tmp_path / "profile", is_offline=False) as page:
+    async with browser.showing(f"{base}/ui/topics?below=plant", is_offline=False) as page:
         line = "document.querySelector('[data-level=\"2\"]')"  # nothing is retained there
         await until(page, f"{line}?.querySelector('.value').textContent.startsWith('value ')")
         await until(page, f"+{line}.querySelector('.rate').textContent > 1")
@@ -179,10 +180,12 @@ async def test_topics_show_values_as_they_come(gateway: GatewayUnderTest, device
     assert page.errors == []
 
 
-async def test_the_console_publishes_and_subscribes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
+async def test_the_console_publishes_and_subscribes(
+    gateway: GatewayUnderTest, device: Client, browser: Browser
+) -> None:
     base = gateway.gateway.urls[0]
     fill = "(place, text) => { document.querySelector(place).value = text; }"
-    async with showing(f"{base}/ui/console", tmp_path / "profile", is_offline=False) as page:
+    async with browser.showing(f"{base}/ui/console", is_offline=False) as page:
         await page.find(f"({fill})('#subscribe-form input', 'commands/#')")
         await page.find("document.querySelector('#subscribe-form button').click()")
         await until(page, "document.getElementById('subscribed').textContent.startsWith('Subscribed')")
@@ -202,14 +205,14 @@ async def test_the_console_publishes_and_subscribes(gateway: GatewayUnderTest, d
 
 
 async def test_a_stranger_finds_who_loses_messages_why_and_what_a_topic_holds(
-    gateway: GatewayUnderTest, tmp_path: Path
+    gateway: GatewayUnderTest, browser: Browser
 ) -> None:
     async with Client("127.0.0.1", gateway.broker.port, client_id="archive", session_expiry_interval=60) as away:
         await away.subscribe("meters/#", qos=1)
     for number in range(5):
         await gateway.broker.publish("meters/7", f"{number} kWh".encode(), qos=1, retain=True)
     shown = "document.querySelector('main').innerText"
-    async with showing(gateway.gateway.urls[0] + "/", tmp_path / "profile", is_offline=False) as page:
+    async with browser.showing(gateway.gateway.urls[0] + "/", is_offline=False) as page:
         await until(page, "document.querySelector('[data-top=drops] td a')?.textContent === 'archive'")
         await page.click("[data-top=drops] td a")
         text = await page.find(shown)
@@ -225,22 +228,22 @@ async def test_a_stranger_finds_who_loses_messages_why_and_what_a_topic_holds(
     assert page.errors == []
 
 
-async def test_a_trace_lists_outcomes(gateway: GatewayUnderTest, device: Client, tmp_path: Path) -> None:
+async def test_a_trace_lists_outcomes(gateway: GatewayUnderTest, device: Client, browser: Browser) -> None:
     address = f"{gateway.gateway.urls[0]}/ui/trace?filter=plant/2"
-    async with showing(address, tmp_path / "profile", is_offline=False) as page:
+    async with browser.showing(address, is_offline=False) as page:
         await until(page, "document.getElementById('lines').textContent.includes('reached nobody')")
         assert await page.find("document.querySelectorAll('main img').length") == 0
     assert page.errors == []
 
 
 async def test_somebody_logs_in_disconnects_a_client_and_logs_out(
-    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+    gateway: GatewayUnderTest, device: Client, browser: Browser
 ) -> None:
     base = gateway.gateway.urls[0]
     async with Client("127.0.0.1", gateway.broker.port, client_id="pump", session_expiry_interval=60) as pump:
         await pump.subscribe("commands/#", qos=1)
     target = "/ui/client?id=pump"
-    async with showing(f"{base}/ui/login?target={quote(target)}", tmp_path / "profile", is_offline=False) as page:
+    async with browser.showing(f"{base}/ui/login?target={quote(target)}", is_offline=False) as page:
         key = gateway.keys[Role.OPERATOR]
         await page.find(f"document.querySelector('[name=key]').value = '{key}'")
         await page.click("form .primary")
@@ -255,10 +258,10 @@ async def test_somebody_logs_in_disconnects_a_client_and_logs_out(
 
 
 async def test_an_admin_makes_a_key_looks_who_is_banned_and_replays_a_dead_letter(
-    gateway: GatewayUnderTest, device: Client, tmp_path: Path
+    gateway: GatewayUnderTest, device: Client, browser: Browser
 ) -> None:
     base = gateway.gateway.urls[0]
-    async with showing(f"{base}/ui/access", tmp_path / "profile", is_offline=False) as page:
+    async with browser.showing(f"{base}/ui/access", is_offline=False) as page:
         await page.find("document.querySelector('[action=\"/ui/access/keys\"]').closest('details').open = true")
         await page.click("[action='/ui/access/keys'] button")
         key = await page.find("document.querySelector('pre').innerText")
@@ -285,7 +288,7 @@ async def test_an_admin_makes_a_key_looks_who_is_banned_and_replays_a_dead_lette
     assert page.errors == []
 
 
-async def test_the_dashboard_works_below_the_path_of_a_proxy(tmp_path: Path) -> None:
+async def test_the_dashboard_works_below_the_path_of_a_proxy(browser: Browser, tmp_path: Path) -> None:
     http = {"anonymous_role": "viewer", "trusted_proxies": ("127.0.0.1",)}
     prefix = "/api/hassio_ingress/Zx-_9"
     async with (
@@ -294,7 +297,7 @@ async def test_the_dashboard_works_below_the_path_of_a_proxy(tmp_path: Path) -> 
         Client("127.0.0.1", gateway.broker.port, client_id="pump") as pump,
     ):
         await pump.publish("plant/1", "21", qos=1, retain=True)
-        async with showing(f"{base}/", tmp_path / "profile", is_offline=False) as page:
+        async with browser.showing(f"{base}/", is_offline=False) as page:
             await until(page, "document.getElementById('live-state').textContent === 'Live'")
             await page.click(f"nav [href='{prefix}/ui/topics']")
             await page.click("[data-level=plant] a")

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pyarrow.parquet
 import pytest
 
-from tests.support.browser import showing
+from tests.support.browser import Browser
 from tests.test_architecture import ROOT
 
 pytestmark = pytest.mark.slow
@@ -200,9 +200,9 @@ def test_without_java_all_of_it_works_but_the_report_which_says_what_to_install(
     assert not (tmp_path / "report").exists()
 
 
-async def test_the_page_is_drawn_in_a_browser_without_a_network(scenario: Scenario, tmp_path: Path) -> None:
+async def test_the_page_is_drawn_in_a_browser_without_a_network(scenario: Scenario, browser: Browser) -> None:
     page = scenario.report / "report.html"
-    async with showing(page.as_uri(), tmp_path / "profile") as shown:
+    async with browser.showing(page.as_uri()) as shown:
         charts = await shown.find("document.querySelectorAll('.chart').length")
         drawn = await shown.find(
             "[...document.querySelectorAll('.chart')].filter(chart => chart.querySelector('.trace path')).length"

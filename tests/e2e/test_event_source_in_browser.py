@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.browser import Page, showing
+from tests.support.browser import Browser, Page
 from tests.support.gateway import running_gateway
 
 pytestmark = pytest.mark.slow
@@ -47,10 +47,10 @@ async def seen(page: Page, count: int) -> list[Any]:
     return found
 
 
-async def test_a_page_gets_each_event_once_although_it_is_cut_off(tmp_path: Path) -> None:
+async def test_a_page_gets_each_event_once_although_it_is_cut_off(browser: Browser, tmp_path: Path) -> None:
     async with running_gateway(tmp_path / "data") as gateway:
         address = f"http://127.0.0.1:{gateway.gateway.port}/api/v1/me"
-        async with showing(address, tmp_path / "profile", is_offline=False) as page:
+        async with browser.showing(address, is_offline=False) as page:
             assert await page.find(LISTEN)
             for number in range(6):
                 await gateway.broker.publish("a/x", str(number).encode(), qos=1)

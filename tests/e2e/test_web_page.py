@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mqttlite import Client
-from tests.support.browser import Page, showing
+from tests.support.browser import Browser, Page
 from tests.support.documents import ALL_BLOCKS
 from tests.support.gateway import running_gateway
 
@@ -45,7 +45,9 @@ async def until(page: Page, script: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_the_pages_of_the_how_to_work_as_written(tmp_path: Path, site: tuple[Path, str]) -> None:
+async def test_the_pages_of_the_how_to_work_as_written(
+    browser: Browser, tmp_path: Path, site: tuple[Path, str]
+) -> None:
     folder, origin = site
     listens, talks = PAGES
     async with running_gateway(tmp_path / "data", http={"allowed_origins": (origin,)}) as gateway:
@@ -54,7 +56,7 @@ async def test_the_pages_of_the_how_to_work_as_written(tmp_path: Path, site: tup
         (folder / "chat.html").write_text(talks.replace("localhost:8080", place))
         async with (
             Client("127.0.0.1", gateway.broker.port) as client,
-            showing(f"{origin}/", tmp_path / "profile", is_offline=False) as page,
+            browser.showing(f"{origin}/", is_offline=False) as page,
         ):
             await client.publish("home/kitchen/temperature", "21.5", retain=True, qos=1)
             await until(page, "document.getElementById('temperature').textContent === '21.5'")

@@ -257,4 +257,4 @@ PLACES = pytest.mark.parametrize(
 async def test_any_damage_costs_only_what_is_damaged(
     folder: Path, stock: Stock, name: str, kind: Kind, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await damage(folder, stock, name, kind, todays(range(200)), caplog)
+    await damage(folder, stock, name, kind, todays(range(200), 32), caplog)

@@ -20,7 +20,7 @@ from tests.faults.workload import Contents, Workload, contents, described, diffe
 from tests.support.rounds import todays
 
 EACH_CALL = [(fault, times, step) for times, step in ((1, 1), (2, 2), (40, 7)) for fault in FAULTS]
-"""A third of them is played by one run: that which fails each single call takes longest."""
+"""A sixth of them is played by one run: that which fails each single call takes longest."""
 
 ATTEMPTS = 100
 """More than calls fail."""
@@ -175,7 +175,7 @@ async def test_a_disk_that_fails_during_a_salvage_costs_nothing_more(folder: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "times", "step"), todays(EACH_CALL, 3), ids=lambda value: getattr(value, "name", value)
+    ("fault", "times", "step"), todays(EACH_CALL, 6), ids=lambda value: getattr(value, "name", value)
 )
 async def test_whichever_call_fails_nothing_is_lost_or_doubled(
     folder: Path, fault: Fault, times: int, step: int

@@ -16,13 +16,17 @@ from mqttlite import Client, MqttError
 from mqttlite.cli.main import main
 from tests.faults.test_bridges_killed import LATEST_S, Process
 from tests.support.nats_servers import NatsServers, free_ports
+from tests.support.rounds import todays
 
 pytestmark = pytest.mark.slow
 
 AT_ONCE = 4
 PAUSE_S = 0.01
 
-ROUNDS = 8
+ROUNDS = 4
+"""Each node and NATS once."""
+
+SEEDS = todays(range(4))
 
 
 async def publish(client: Client, topic: str, qos: int, published: list[str], is_over: asyncio.Event) -> None:
@@ -45,8 +49,8 @@ async def read(client: Client, found: list[str]) -> None:
 class Trouble:
     """Three nodes, NATS, and clients that come back to them."""
 
-    def __init__(self, folder: Path, stack: contextlib.AsyncExitStack, more: str = "") -> None:
-        self.chance = random.Random(20_261_130)
+    def __init__(self, folder: Path, stack: contextlib.AsyncExitStack, seed: int, more: str = "") -> None:
+        self.chance = random.Random(seed)
         self._stack = stack
         self.servers = NatsServers(folder, number=1)
         self.servers.wait_ready()
@@ -102,9 +106,10 @@ class Trouble:
             await node.start()
 
 
-async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_nothing_is_lost_between_nodes_and_nothing_repeated_at_qos_2(tmp_path: Path, seed: int) -> None:
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(240):
-        trouble = Trouble(tmp_path, stack)
+        trouble = Trouble(tmp_path, stack, seed)
         await trouble.start()
         is_over = asyncio.Event()
         published: list[list[str]] = [[], [], []]
@@ -153,12 +158,13 @@ async def move(folder: Path, chance: random.Random, is_over: asyncio.Event) -> i
     return moved
 
 
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("moves", [False, True])
 async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that_are_killed(
-    tmp_path: Path, moves: bool
+    tmp_path: Path, moves: bool, seed: int
 ) -> None:
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(240):
-        trouble = Trouble(tmp_path, stack, QUEUE)
+        trouble = Trouble(tmp_path, stack, seed, QUEUE)
         await trouble.start()
         is_over = asyncio.Event()
         published: list[list[str]] = [[], [], []]

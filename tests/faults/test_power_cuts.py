@@ -191,7 +191,7 @@ async def test_no_acknowledged_commit_is_lost(disk: Disk, folder: Path, seed: in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("times", todays([1, 2, 3]))
 async def test_a_power_cut_after_a_sync_that_failed_loses_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:

@@ -11,6 +11,7 @@ from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Publish
 from tests.support.killed import BROKEN, connected, free_port, publish, running
 from tests.support.queues import told
+from tests.support.rounds import todays
 
 CONFIG = """
 [[listeners]]
@@ -46,7 +47,7 @@ async def consume(port: int, name: str, rng: random.Random, attempts: dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", todays(range(1, 5)))
 async def test_each_message_that_was_acknowledged_is_delivered_whatever_kills_the_broker(
     tmp_path: Path, seed: int
 ) -> None:

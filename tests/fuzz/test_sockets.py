@@ -3,23 +3,16 @@
 import pytest
 
 from tests.fuzz.sockets import MAX_GROWTH_BYTES, fuzz
+from tests.support.rounds import todays
 
-SEED = 20_250_101
+FUZZ_S = 5
 
 
-async def be_rude_for(seconds: float) -> None:
-    report = await fuzz(seconds, SEED)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", todays(range(8)))
+async def test_a_broker_that_is_fuzzed_serves_the_polite(seed: int) -> None:
+    report = await fuzz(FUZZ_S, seed)
     assert report.errors == []
     assert report.growth_bytes <= MAX_GROWTH_BYTES
-    assert report.connections > seconds
-    assert report.exchanged > seconds
-
-
-@pytest.mark.slow
-async def test_a_broker_that_is_fuzzed_for_a_moment_serves_the_polite() -> None:
-    await be_rude_for(1.5)
-
-
-@pytest.mark.slow
-async def test_a_broker_that_is_fuzzed_for_longer_serves_the_polite() -> None:
-    await be_rude_for(20)
+    assert report.connections > FUZZ_S
+    assert report.exchanged > FUZZ_S

@@ -17,6 +17,7 @@ import pytest
 
 from mqttlite.config.options import OWNERS
 from mqttlite.extensions.built_in import BUILT_IN
+from tests.support.rounds import todays
 from tests.test_architecture import ROOT
 
 pytestmark = pytest.mark.slow
@@ -153,7 +154,7 @@ def gone_with(name: str) -> set[str]:
     return gone
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", todays(list(BUILT_IN), 2))
 def test_an_extension_goes_with_its_folder_and_its_line(
     name: str, copy: Path, whole: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -74,7 +74,7 @@ def spark() -> Iterator[SparkSession]:
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("TZ", "Pacific/Kiritimati")
-            session = stack.enter_context(environment.spark_session("local[2]", small=True))
+            session = stack.enter_context(environment.spark_session("local[2]", environment.SMALL))
         yield session
     nothing.cache_clear()
     # py4j leaves its sockets to the garbage collector, which would warn during somebody else's test.

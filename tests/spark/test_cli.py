@@ -111,7 +111,7 @@ def test_without_a_package_one_sentence_says_what_to_install(
 @pytest.fixture
 def command(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
     """The command, in a zone far from UTC, with the Spark that is here already."""
-    monkeypatch.setattr(environment, "spark_session", lambda _master, small=False: nullcontext(spark))
+    monkeypatch.setattr(environment, "spark_session", lambda _master, _local: nullcontext(spark))
     monkeypatch.setenv("TZ", "Pacific/Kiritimati")
     time.tzset()
     yield lambda *arguments: cli.main(list(map(str, arguments)))

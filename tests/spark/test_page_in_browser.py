@@ -17,7 +17,7 @@ from spark_analytics.page.charts import figure
 from spark_analytics.page.html import FOLDED, Cell, Content, Head, Section, page
 from spark_analytics.tables import Chart
 from tests.support.axe import axe_core, violations
-from tests.support.browser import Page, showing
+from tests.support.browser import Browser, Page
 
 pytestmark = pytest.mark.slow
 
@@ -103,8 +103,8 @@ async def settled(shown: Page, script: str = "0") -> None:
     await shown.find(f"({script}, new Promise(done => setTimeout(done, 300)))")
 
 
-async def test_the_page_is_accessible_in_both_of_its_views(report: Path, axe: str, tmp_path: Path) -> None:
-    async with showing(report.as_uri(), tmp_path / "profile") as shown:
+async def test_the_page_is_accessible_in_both_of_its_views(report: Path, axe: str, browser: Browser) -> None:
+    async with browser.showing(report.as_uri()) as shown:
         await shown.find(f"{axe};0")
         whole = await violations(shown)
         await settled(shown, "location.hash = 'client=client-01'")
@@ -114,12 +114,12 @@ async def test_the_page_is_accessible_in_both_of_its_views(report: Path, axe: st
     assert shown.requests == [report.as_uri()]
 
 
-async def test_tables_are_folded_searched_and_sorted(report: Path, tmp_path: Path) -> None:
+async def test_tables_are_folded_searched_and_sorted(report: Path, browser: Browser) -> None:
     rows = (
         "[...document.querySelectorAll('#bars tbody tr')].filter(row => row.offsetParent)"
         ".map(row => row.cells[0].innerText)"
     )
-    async with showing(report.as_uri(), tmp_path / "profile") as shown:
+    async with browser.showing(report.as_uri()) as shown:
         folded = await shown.find(rows)
         await shown.find("document.querySelector('#bars .tools button').click()")
         opened = await shown.find(rows)
@@ -139,9 +139,9 @@ async def test_tables_are_folded_searched_and_sorted(report: Path, tmp_path: Pat
     assert searched == ["client-03"]
 
 
-async def test_a_client_has_a_view_of_its_own_and_leads_to_its_neighbours(report: Path, tmp_path: Path) -> None:
+async def test_a_client_has_a_view_of_its_own_and_leads_to_its_neighbours(report: Path, browser: Browser) -> None:
     text = "document.getElementById('client').innerText"
-    async with showing(report.as_uri(), tmp_path / "profile") as shown:
+    async with browser.showing(report.as_uri()) as shown:
         await settled(shown, "document.querySelector('#findings a').click()")
         first = await shown.find(text)
         hidden = await shown.find("document.getElementById('report').hidden")
@@ -179,14 +179,14 @@ async def test_a_client_has_a_view_of_its_own_and_leads_to_its_neighbours(report
     assert shown.errors == []
 
 
-async def test_charts_fit_the_paper_and_stand_below_their_titles(report: Path, tmp_path: Path) -> None:
+async def test_charts_fit_the_paper_and_stand_below_their_titles(report: Path, browser: Browser) -> None:
     boxes = """[...document.querySelectorAll('figure')].map(figure => {
         const box = part => figure.querySelector(part)?.getBoundingClientRect();
         return {title: box('figcaption').bottom, chart: box('.chart').top, plot: box('.cartesianlayer').bottom,
                 legend: box('.legend')?.top ?? 9999, width: box('.main-svg').width,
                 drawn: box('.svg-container').bottom, end: box('.chart').bottom};
     })"""
-    async with showing(report.as_uri(), tmp_path / "profile") as shown:
+    async with browser.showing(report.as_uri()) as shown:
         on_screen = await shown.find(boxes)
         await settled(shown, "window.dispatchEvent(new Event('beforeprint'))")
         printed = await shown.find(boxes)
@@ -201,8 +201,8 @@ async def test_charts_fit_the_paper_and_stand_below_their_titles(report: Path, t
     assert [box["width"] for box in after] == [box["width"] for box in on_screen]
 
 
-async def test_nothing_is_wider_than_a_small_window(report: Path, tmp_path: Path) -> None:
-    async with showing(report.as_uri(), tmp_path / "profile") as shown:
+async def test_nothing_is_wider_than_a_small_window(report: Path, browser: Browser) -> None:
+    async with browser.showing(report.as_uri()) as shown:
         await shown.resize(800, 1000)
         await asyncio.sleep(0.5)
         width = await shown.find("document.documentElement.scrollWidth")

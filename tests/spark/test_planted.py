@@ -96,6 +96,19 @@ class Written(dict[str, "DataFrame"]):
         return self[name]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def plans_are_compiled(spark: SparkSession) -> Iterator[None]:
+    """For hundreds of thousands of rows that takes less time than not to compile them."""
+    wanted = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        assert value is not None
+        spark.conf.set(name, value)
+
+
 @pytest.fixture(scope="module")
 def fleets(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Truth, Found]]:
     return [report_of(spark, tmp_path_factory.mktemp("fleet"), seed) for seed in SEEDS]

@@ -1,8 +1,8 @@
 """A headless Chromium without a network, or with no other than this machine. It says what happened in a page: errors,
 requests, and what a script finds.
 
-It is asked over Chromium's own debugging protocol. Invariant: the browser has a profile of its own, and ends with the
-test.
+It is asked over Chromium's own debugging protocol. To start it takes more than most tests of a page, so the tests of a
+file share one. Invariant: each page has a context of its own, with cookies, storage and a cache that end with it.
 """
 
 import asyncio
@@ -11,9 +11,10 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from websockets.asyncio.client import ClientConnection, connect
 
@@ -24,9 +25,12 @@ START_S: Final = 90.0
 
 ANSWER_S: Final = 60.0
 
+WIDTH: Final = 1280
+HEIGHT: Final = 2000
+
 FLAGS: Final = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--window-size=1280,2000", "--remote-debugging-port=0"),
+    *("--disable-component-update", "--disable-sync", "--remote-debugging-port=0"),
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
 
@@ -49,7 +53,10 @@ class Page:
 
     async def load(self, address: str, *, is_offline: bool) -> None:
         """Show a page, without a network if it is offline, and wait until it says that it is loaded."""
-        target = await self._ask("Target.createTarget", url="about:blank")
+        context = (await self._ask("Target.createBrowserContext", disposeOnDetach=True))["browserContextId"]
+        target = await self._ask(
+            "Target.createTarget", url="about:blank", browserContextId=context, width=WIDTH, height=HEIGHT
+        )
         attached = await self._ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -131,19 +138,29 @@ class Page:
         return result
 
 
-@contextlib.asynccontextmanager
-async def showing(address: str, profile: Path, *, is_offline: bool = True) -> AsyncIterator[Page]:
-    """A browser that shows a page, while inside. It reaches this machine only, or nothing if it is offline."""
-    chromium = tool("chromium", "chromium-browser", "google-chrome", package="chromium")
-    process = await asyncio.create_subprocess_exec(
-        *(chromium, *FLAGS, f"--user-data-dir={profile}"),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        async with connect(await _debugger(profile), max_size=None) as connection:
+class Browser:
+    """Ends where its `with` ends."""
+
+    def __init__(self, profile: Path) -> None:
+        self._profile: Final = profile
+        chromium = tool("chromium", "chromium-browser", "google-chrome", package="chromium")
+        quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        self._process: Final = subprocess.Popen(
+            [chromium, *FLAGS, f"--user-data-dir={profile}"], start_new_session=True, **quiet
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    @contextlib.asynccontextmanager
+    async def showing(self, address: str, *, is_offline: bool = True) -> AsyncIterator[Page]:
+        """A page, while inside. It reaches this machine only, or nothing if it is offline."""
+        async with connect(await self._debugger(), max_size=None) as connection:
             page = Page(connection)
             listening = asyncio.create_task(page.listen())
             try:
@@ -152,16 +169,11 @@ async def showing(address: str, profile: Path, *, is_offline: bool = True) -> As
             finally:
                 listening.cancel()
                 await asyncio.wait([listening])
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
 
-
-async def _debugger(profile: Path) -> str:
-    """Where the browser listens, which it writes into its profile."""
-    place = profile / "DevToolsActivePort"
-    async with asyncio.timeout(START_S):
-        while not (place.exists() and len(lines := place.read_text().split()) == 2):
-            await asyncio.sleep(0.05)
-    return f"ws://127.0.0.1:{lines[0]}{lines[1]}"
+    async def _debugger(self) -> str:
+        """Where the browser listens, which it writes into its profile."""
+        place = self._profile / "DevToolsActivePort"
+        async with asyncio.timeout(START_S):
+            while not (place.exists() and len(lines := place.read_text().split()) == 2):
+                await asyncio.sleep(0.05)
+        return f"ws://127.0.0.1:{lines[0]}{lines[1]}"

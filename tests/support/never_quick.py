@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.parts import CORE, is_in
+from tests.support.turns import has_turn_tomorrow
 
 _TESTS: Final = Path(__file__).parents[1]
 
@@ -33,11 +34,16 @@ MARKED_BY_FOLDER: Final = tuple(f"{_TESTS / each}{os.sep}" for each in ("integra
 
 
 def is_left_out(path: Path, expression: str) -> bool:
-    """Whether none of a file's tests is selected, which its text says: to import all files takes half a minute."""
+    """Whether none of a file's tests is selected, which the date and its text say: to import all files takes half a
+    minute."""
     if expression == QUICK:
         return f"{path}{os.sep}".startswith(NEVER_QUICK)
     if expression == AFTER_CORE:
         return path.match("test_*.py") and is_in(path, CORE) and "mark.long" not in path.read_text(encoding="utf-8")
-    if expression != SLOW or not path.match("test_*.py") or str(path).startswith(MARKED_BY_FOLDER):
+    if expression != SLOW or not path.match("test_*.py"):
+        return False
+    if has_turn_tomorrow(path):
+        return True
+    if str(path).startswith(MARKED_BY_FOLDER):
         return False
     return "mark.slow" not in path.read_text(encoding="utf-8")

@@ -28,6 +28,10 @@ _OF_CORE: Final = (
     *("unit/core", "unit/extensions/queues", "unit/extensions/streams", "unit/filters", "unit/log", "unit/topics"),
     *("unit/operations", "unit/telemetry/test_queue_attempts.py", "unit/test_quota_options.py", "unit/wire"),
 )
+_IN_TURNS: Final = (
+    *("fuzz", "properties", "simulation"),
+    *("unit/client", "unit/extensions", "unit/gateway", "unit/net", "unit/security", "unit/store", "unit/telemetry"),
+)
 _NOT_COMPILED: Final = (
     *("documents", "packaging", "spark"),
     *("unit/bench", "unit/catalogue", "unit/cli", "unit/extensions/dataset", "unit/tools"),
@@ -44,6 +48,12 @@ def is_in(path: Path, part: str) -> bool:
         return _is_below(path, ("integration",))
     assert part == OTHERS, f"{part} is none of {', '.join(PARTS)}"
     return not is_in(path, CORE) and not is_in(path, INTEGRATION)
+
+
+def takes_turns(path: Path) -> bool:
+    """Whether a file's tests run on one build a day, and on the other the next day: what they test is above the core,
+    of which each build has tests of its own each day."""
+    return is_in(path, OTHERS) and is_in(path, COMPILED) and _is_below(path, _IN_TURNS)
 
 
 def _is_below(path: Path, folders: Iterable[str]) -> bool:
