@@ -23,8 +23,7 @@ from tests.support.dataset import EVENT, opened, options, row
 from tests.support.rounds import todays
 
 MOST_CALLS = 1_000
-"""More than a broker's life has. A run plays its death at every second of them, and for Parquet, which is slower, at
-every fourth one."""
+"""More than a broker's life has. A run plays its death at every second of them."""
 
 SESSIONS = 4
 ENDED = 2
@@ -151,7 +150,7 @@ def told_wrong(folder: Path, entered: set[int], written: set[int]) -> str:
 def tell(folder: Path, kind: str) -> Iterator[str]:
     """All stories: what went wrong, or nothing."""
     parquet.is_wanted(kind)
-    played = todays(range(1, MOST_CALLS), 4 if kind == "parquet" else 2)
+    played = todays(range(1, MOST_CALLS), 2)
     first, lived = 0, False
     while not lived:
         first += 1
