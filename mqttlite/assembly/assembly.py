@@ -194,6 +194,7 @@ class Assembly:
         if self.gateway is not None:
             documents += self.gateway.documents
         shared = SharedDocuments(nodes.node, documents, engine_of(options), self._config.data_dir)
+        nodes.documents = shared.states
         self.telemetry.reports.of_extensions.show(
             BUILT_IN["nodes"].figures, lambda: {**nodes.figures(), **shared.figures()}, nodes.sys_values
         )

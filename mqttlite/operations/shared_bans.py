@@ -79,15 +79,17 @@ class SharedBans:
             else:
                 changed = self._bans.copy()
                 ban = changed.add(kind, value, duration_s, reason, by)
+                content = self._encode(changed)
                 try:
-                    await self.document.agree(self._encode(changed))
+                    await self.document.agree(content)
                 except ChangedElsewhere:
                     raise
                 except NotAgreed as error:
                     ban = replace(ban, is_alone=True)
                     changed.put(ban)
+                    content = self._encode(changed)
                     _log.warning("the ban of the %s %s holds at this node until NATS answers: %s", kind, value, error)
-                await self._use(changed)
+                await self._use(changed, content)
             return ban, await self._enforce(ban)
 
     async def lift(self, number: int) -> Ban | None:
@@ -98,8 +100,9 @@ class SharedBans:
             changed = self._bans.copy()
             ban = changed.lift(number)
             if ban is not None:
-                await self.document.agree(self._encode(changed))
-                await self._use(changed)
+                content = self._encode(changed)
+                await self.document.agree(content)
+                await self._use(changed, content)
             return ban
 
     async def lift_of(self, kind: BanKind, value: str) -> bool:
@@ -107,12 +110,13 @@ class SharedBans:
         number = self._bans.number_of(kind, value)
         return number is not None and await self.lift(number) is not None
 
-    async def _use(self, changed: Bans) -> None:
-        """Write and use changed bans."""
-        self._content = self._encode(changed)
+    async def _use(self, changed: Bans, content: bytes) -> None:
+        """Write and use changed bans. The content is that which was agreed: another call of `_encode` may make other
+        bytes, for the clocks go on."""
+        self._content = content
         self._bans.become(changed.list())
         try:
-            await self._write(self._content)
+            await self._write(content)
         except OSError as error:
             _log.error("%s cannot be written; the bans hold all the same: %s", self._path, error.strerror)
 

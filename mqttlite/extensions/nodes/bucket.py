@@ -91,14 +91,14 @@ class Bucket:
         with _temporary() as path:
             await self._engine.get_file(FILES + found.digest, path)
             content = await asyncio.to_thread(path.read_bytes)
-        if digest_of(found.name, content) != found.digest:
+        if await asyncio.to_thread(digest_of, found.name, content) != found.digest:
             raise FileDamaged(FILES + found.digest)
         return content
 
     async def put(self, name: str, content: bytes, revision: int) -> int:
         """Store the next document after that of a revision (0: there is none), and return its revision. Raises
         `EngineError`; it is stored as well if NATS has it although its answer was lost."""
-        digest = digest_of(name, content)
+        digest = await asyncio.to_thread(digest_of, name, content)
         former, is_large = self._large.get(name), len(content) > MAX_INLINE_BYTES
         if is_large and former != digest:
             with _temporary() as path:

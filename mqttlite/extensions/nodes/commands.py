@@ -15,6 +15,8 @@ _HEADER: Final = (
 
 _MOVES: Final = ("QUEUE", "FROM", "TO", "MESSAGES")
 
+_DOCUMENTS: Final = ("DOCUMENT", "REVISION", "STATE", "REFUSED", "REASON")
+
 _OF_NEWER: Final = ("clients", "sessions", "received_per_s", "sent_per_s")
 """What a broker does not say that is still to be upgraded."""
 
@@ -50,6 +52,28 @@ def list_nodes(as_json: bool, client: Asker) -> None:
         for each in found["items"]
     ]
     print_table(_HEADER, rows)
+
+
+@command.command("documents", epilog=EPILOG)
+@remote_options
+def list_documents(as_json: bool, client: Asker) -> None:
+    """List what all nodes have of what operators change at run time, such as users and bans: the revision that this
+    node has, whether it is that of all, how many changes of this node were refused, and what is wrong."""
+    found = client.ask("GET", "nodes", "documents")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["name"],
+            each["revision"],
+            "current" if each["current"] else "behind",
+            each["refused"],
+            each["reason"] or "-",
+        )
+        for each in found["items"]
+    ]
+    print_table(_DOCUMENTS, rows)
 
 
 @command.command("drain", epilog=EPILOG)

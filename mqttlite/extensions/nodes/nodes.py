@@ -55,6 +55,7 @@ from mqttlite.extensions.nodes.peer import NodeState, Peer
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
+from mqttlite.extensions.nodes.shared import DocumentState
 from mqttlite.extensions.nodes.shares import shares_of
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.telemetry.figures import Values
@@ -130,6 +131,8 @@ class Nodes:
         self.node: Final = node
         self._address: Final = address
         self._load = NO_LOAD
+        self.documents: Callable[[], list[DocumentState]] = list
+        """What all nodes have of what operators change at run time."""
         self.load: Callable[[], Awaitable[Load]] = _no_load
         """What this node has to do, for the others."""
         self._strange: Final[dict[str, str]] = {}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mqttlite.extensions.nodes.draining import Drain, DrainState
 from mqttlite.extensions.nodes.peer import NodeState
+from mqttlite.extensions.nodes.shared import DocumentState
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import Listed
@@ -25,6 +26,11 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     async def list_nodes() -> Listed[NodeState]:
         """By name, as this node sees them; none if it is alone."""
         return Listed(items=[] if nodes is None else nodes.states(), cursor=None)
+
+    @route.get("/nodes/documents", Role.VIEWER, "List what all nodes have of what operators change at run time")
+    async def list_documents() -> Listed[DocumentState]:
+        """By name, as the node that is asked has it; none if it is alone."""
+        return Listed(items=[] if nodes is None else nodes.documents(), cursor=None)
 
     @route.get("/nodes/drain", Role.VIEWER, "Show how far a node that drains is")
     async def show_drain() -> DrainState:

@@ -28,11 +28,16 @@ from mqttlite.telemetry.figures import Values
 if TYPE_CHECKING:
     from mqttlite.extensions.cluster.engine.port import Engine
 
-KNOWN_FILE: Final = "nodes-shared.json"
-"""In the data directory: which revision of each document the files here have."""
+KNOWN_FILE: Final = "nodes-shared"
+"""In the data directory: which revision of each document the files here have. No `*.json`, of which backups and the
+machines of a cluster have copies: beside an older copy of another file it would say of that that it was edited."""
 
 LOOK_S: Final = 0.3
 """How often a document is looked at: with one way through NATS, an edited file holds at all nodes within a second."""
+
+CHECK_S: Final = 5.0
+"""How often the bucket is asked for the revision of a document: this tells whether NATS is there, and finds what a
+watch has missed."""
 
 START_S: Final = 3.0
 """How long a start waits for the documents. After that the broker begins with what it had at the end of its last
@@ -63,6 +68,20 @@ class _Known(msgspec.Struct, frozen=True):
         return digest in (self.digest, self.next_digest)
 
 
+class DocumentState(msgspec.Struct, kw_only=True):
+    """A document that all nodes have, as this node sees it."""
+
+    name: str
+    revision: int
+    """0: no node has stored it yet."""
+    current: bool
+    """Whether it is that of all nodes here, and may be changed."""
+    reason: str
+    """If not, why; empty also for some milliseconds behind each change."""
+    refused: int
+    """How many changes of it gave way to those of other nodes since the start."""
+
+
 class _Held:
     """A document, and what this node knows of it."""
 
@@ -74,6 +93,8 @@ class _Held:
         self.is_due: bool = True
         """Whether the bucket has changed, or may have, since it was last looked at."""
         self.woken: Final = asyncio.Event()
+        self.check_at: float = 0.0
+        """When the bucket is asked for its revision the next time."""
         self.seen: Version = NO_FILE
         """The version of the file when it was last looked at."""
         self.trouble: str = ""
@@ -109,6 +130,7 @@ class SharedDocuments:
         data_dir: str | None,
     ) -> None:
         self._node: Final = node
+        self._loop: Final = asyncio.get_running_loop()
         self._open_engine: Final = open_engine
         self._known_file: Final = None if data_dir is None else Path(data_dir, KNOWN_FILE)
         known = self._load_known()
@@ -125,7 +147,7 @@ class SharedDocuments:
 
     async def start(self) -> None:
         """Get what the other nodes have, before clients come."""
-        self._tasks.append(asyncio.get_running_loop().create_task(self._run()))
+        self._tasks.append(self._loop.create_task(self._run()))
         with suppress(TimeoutError):
             async with asyncio.timeout(START_S):
                 await self._are_looked_at.wait()
@@ -146,17 +168,29 @@ class SharedDocuments:
         if self._engine is not None:
             await self._engine.close()
 
+    def states(self) -> list[DocumentState]:
+        """Each document, by name."""
+        return [
+            DocumentState(
+                name=name,
+                revision=0 if held.known is None else held.known.revision,
+                current=self._is_current(held),
+                reason=held.trouble or held.complaint or ("" if held.is_looked_at else self._away),
+                refused=held.refused,
+            )
+            for name, held in sorted(self._held.items())
+        ]
+
+    def _is_current(self, held: _Held) -> bool:
+        return held.is_looked_at and not held.is_due and not held.trouble
+
     def figures(self) -> Mapping[str, Values]:
         """The values of the figures in the manifest."""
-        held = self._held.values()
+        states = self.states()
         return {
-            "nodes_shared_revision": [
-                ({"document": each.name}, 0 if each.known is None else each.known.revision) for each in held
-            ],
-            "nodes_shared_current": [
-                ({"document": each.name}, each.is_looked_at and not each.is_due and not each.trouble) for each in held
-            ],
-            "nodes_shared_refused": [({"document": each.name}, each.refused) for each in held],
+            "nodes_shared_revision": [({"document": each.name}, each.revision) for each in states],
+            "nodes_shared_current": [({"document": each.name}, each.current) for each in states],
+            "nodes_shared_refused": [({"document": each.name}, each.refused) for each in states],
         }
 
     # ------------------------------------------------------------------ changes of this node
@@ -173,7 +207,7 @@ class SharedDocuments:
         if len(content) > MAX_DOCUMENT_BYTES:
             raise NotAgreed(f"{held.name} would have {len(content)} bytes: nodes share {MAX_DOCUMENT_BYTES} at most")
         known = held.known or _Known(0, "")
-        digest = digest_of(held.name, content)
+        digest = await asyncio.to_thread(digest_of, held.name, content)
         await self._save_known(held.name, _Known(known.revision, known.digest, digest))
         try:
             revision = await self._bucket.put(held.name, content, known.revision)
@@ -225,6 +259,8 @@ class SharedDocuments:
         """Compare a document with its bucket and its file, whenever one of them may have changed."""
         while True:
             held.woken.clear()
+            if not held.is_due and self._loop.time() >= held.check_at:
+                await self._check(held, bucket)
             if held.is_due or await asyncio.to_thread(version_of, held.document.path) != held.seen:
                 async with held.document.lock:
                     await self._look(held, bucket)
@@ -236,13 +272,23 @@ class SharedDocuments:
                 async with asyncio.timeout(LOOK_S):
                     await held.woken.wait()
 
+    async def _check(self, held: _Held, bucket: Bucket) -> None:
+        """See whether the bucket has another revision than is known here, or does not answer."""
+        held.check_at = self._loop.time() + CHECK_S
+        try:
+            found = await bucket.get(held.name)
+        except (EngineError, BrokenDocument):
+            held.is_due = True
+            return
+        if found is not None and (held.known is None or held.known.revision != found.revision):
+            held.is_due = True
+
     async def _look(self, held: _Held, bucket: Bucket) -> None:
         document = held.document
         seen = version_of(document.path)
         try:
-            here = await asyncio.to_thread(document.read)
+            here, own = await asyncio.to_thread(_read, document)
             held.is_due = False
-            own = None if here is None else digest_of(held.name, here)
             await self._compare(held, here, own, bucket)
             held.is_looked_at = True
             is_same = held.known is None or held.known.digest == own
@@ -308,7 +354,7 @@ class SharedDocuments:
                 f"{MAX_DOCUMENT_BYTES} at most"
             )
         stored = await bucket.put(held.name, content, revision)
-        held.known = _Known(stored, digest_of(held.name, content))
+        held.known = _Known(stored, await asyncio.to_thread(digest_of, held.name, content))
         held.trouble = held.complaint = ""
         held.document.gives_way = False
         _log.info("%s: the other nodes have what is here, as revision %d", held.name, stored)
@@ -391,3 +437,9 @@ class SharedDocuments:
                 self._saved = changed
             except OSError as error:
                 _log.error("%s cannot be written: %s", self._known_file, error.strerror)
+
+
+def _read(document: SharedDocument) -> tuple[bytes | None, str | None]:
+    """The content here, and its digest."""
+    content = document.read()
+    return content, None if content is None else digest_of(document.name, content)

@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from mqttlite import Client
+from mqttlite.cli.main import main
 from mqttlite.client.errors import ConnectError
 from mqttlite.extensions.nodes import shared as shared_module
 from mqttlite.extensions.nodes.options import NodesOptions
@@ -318,6 +320,16 @@ async def test_a_ban_that_another_node_lifted_while_this_one_was_alone_stays_lif
     await until(lambda: banned(a) == banned(b) == ["y"])
 
 
+async def test_a_ban_and_its_end_are_one_revision_each(fleet: Fleet, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    await ban(a, "x")
+    await until(lambda: banned(b) == ["x"])
+    assert await b.admin.shared_bans.lift_of("client", "x")
+    await until(lambda: banned(a) == [])
+    await asyncio.sleep(1.0)
+    assert air.servers.keys["shared.bans"].revision == 2
+
+
 async def test_a_ban_ends_at_all_nodes(fleet: Fleet) -> None:
     a, b = await fleet.together("a", "b")
     await a.admin.ban("client", "x", 0.5)
@@ -463,5 +475,11 @@ async def test_a_broken_document_is_named_and_refuses_changes_while_all_else_goe
         assert (await a.client(Role.ADMIN).post("/api/v1/api-keys", json={"role": "viewer"})).status_code == 201
         shared = assembly_of(a.broker).shared
         assert shared is not None
-        wanted = [({"document": name}, name != "topics") for name in ("bans", "schemas", "api-keys", "topics")]
+        wanted = [({"document": name}, name != "topics") for name in ("api-keys", "bans", "schemas", "topics")]
         await until(lambda: shared.figures()["nodes_shared_current"] == wanted)
+        words = ["nodes", "documents", "--data-dir", str(a.data_dir)]
+        lines = (await asyncio.to_thread(CliRunner().invoke, main, words)).stdout.splitlines()
+        assert lines[0].split("\t") == ["api-keys", "3", "current", "0", "-"]
+        assert lines[3].startswith("topics\t0\tbehind\t0\ttopics in NATS cannot be used")
+        listed = (await a.client(Role.VIEWER).get("/api/v1/nodes/documents")).json()["items"]
+        assert [(each["name"], each["current"]) for each in listed] == [(label["document"], so) for label, so in wanted]

@@ -234,6 +234,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/api/v1/bridges/{name}/pause"): Role.OPERATOR,
     ("POST", "/api/v1/bridges/{name}/resume"): Role.OPERATOR,
     ("GET", "/api/v1/nodes"): Role.VIEWER,
+    ("GET", "/api/v1/nodes/documents"): Role.VIEWER,
     ("GET", "/api/v1/streams"): Role.VIEWER,
     ("POST", "/api/v1/streams"): Role.ADMIN,
     ("GET", "/api/v1/streams/{name}"): Role.VIEWER,

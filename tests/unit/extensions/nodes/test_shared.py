@@ -1,6 +1,7 @@
 """Documents that all nodes have: files of several nodes over the model of the engine."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -23,6 +24,7 @@ from tests.support.device import until
 def shorter_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_module, "LOOK_S", 0.02)
     monkeypatch.setattr(shared_module, "START_S", 10.0)
+    monkeypatch.setattr(shared_module, "CHECK_S", 60.0)
     monkeypatch.setattr(shared_module, "OPEN_AGAIN_S", 0.02)
 
 
@@ -80,8 +82,13 @@ class Node:
         return int(values[0][1])
 
     async def has(self, text: str) -> None:
-        """Wait until this is in the file, and may be changed."""
-        await until(lambda: self.text == text and self.figure("current") == 1)
+        """Wait until this is in the file, may be changed, and is known to be of this revision: nothing more is asked
+        of the engine then."""
+        await until(lambda: self.text == text and self.figure("current") == 1 and self._is_known())
+
+    def _is_known(self) -> bool:
+        known = json.loads((self.folder / KNOWN_FILE).read_bytes()) if (self.folder / KNOWN_FILE).exists() else {}
+        return bool(known.get("colours", {}).get("revision") == self.figure("revision"))
 
 
 class World:
@@ -222,6 +229,27 @@ async def test_no_change_is_made_while_nats_is_away(world: World) -> None:
     await b.has("green")
 
 
+async def test_it_is_told_that_nats_is_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_module, "CHECK_S", 0.1)
+    a = await world.start("a", "red")
+    await a.has("red")
+    world.servers.is_available = False
+    await until(lambda: a.figure("current") == 0)
+    await until(lambda: "the model of the engine gave no answer" in a.shared.states()[0].reason)
+    world.servers.is_available = True
+    await a.has("red")
+    assert a.shared.states()[0].reason == ""
+
+
+async def test_a_revision_that_was_not_heard_of_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_module, "CHECK_S", 0.1)
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    monkeypatch.setattr(world.servers, "wake", lambda: None)  # nobody is told
+    await a.change("blue")
+    await b.has("blue")
+
+
 async def test_a_node_that_starts_while_nats_is_away_has_what_it_had_and_refuses_changes(
     world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +285,8 @@ async def test_servers_that_do_not_fit_are_named_once_and_tried_again(
 
 async def test_a_change_whose_answer_was_lost_is_made(world: World) -> None:
     a, b = [await world.start(name, "red") for name in "ab"]
+    await a.has("red")
+    await b.has("red")
     outcomes = iter([Outcome.ANSWER_LOST])
     world.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
     await a.change("blue")
@@ -266,6 +296,7 @@ async def test_a_change_whose_answer_was_lost_is_made(world: World) -> None:
 
 async def test_a_change_that_arrives_late_is_made_at_all_nodes(world: World) -> None:
     a, b = [await world.start(name, "red") for name in "ab"]
+    await a.has("red")
     await b.has("red")
     outcomes = iter([Outcome.LATE])
     world.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
