@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
 
 __all__ = ["air", "fleet"]
 
-WITHIN_S = 1.0
-"""How soon a change holds at all nodes."""
+WITHIN_S = 5.0
+"""How soon a change holds at all nodes: a second, and longer on a machine that runs other tests meanwhile."""
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def gateways(folder: Path, *names: str, **config: Any) -> AsyncIterator[li
 
 
 async def soon(condition: Callable[[], Any]) -> None:
-    """Wait until an awaitable condition holds; it must within a second."""
+    """Wait until an awaitable condition holds; it must soon."""
     begun = time.monotonic()
     while not await condition():
         await asyncio.sleep(0.01)
