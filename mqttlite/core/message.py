@@ -421,6 +421,7 @@ class PublishBatch(Holdable):
         "expires_at",
         "head",
         "on_overflow",
+        "origin",
         "publisher",
         "qos",
         "raw",
@@ -466,6 +467,8 @@ class PublishBatch(Holdable):
         """The publisher, as in `Message`; set likewise."""
         self.target: tuple[int, ...] = NO_TARGET
         """As that of a message."""
+        self.origin: Origin | None = None
+        """As that of a delivery, for all of its messages; set before any of them is taken."""
         self._whole: PublishBatch | None = None
         self._places: list[int] = _NO_PLACES
         """The batch of which it is a part, and the positions of its messages there."""
@@ -485,7 +488,7 @@ class PublishBatch(Holdable):
             self._deliveries = [None] * (3 * self.count)
         delivery = self._deliveries[3 * at + qos]
         if delivery is None:
-            delivery = self._deliveries[3 * at + qos] = Delivery(self._message(at), qos, False)
+            delivery = self._deliveries[3 * at + qos] = Delivery(self._message(at), qos, False, (), self.origin)
         return delivery
 
     def _message(self, at: int) -> Message:

@@ -36,5 +36,5 @@ class Sink(Protocol):
         ...
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Take a batch of QoS 0 messages. QoS 1 and 2 messages come one by one."""
+        """Take a batch of QoS 0 messages. QoS 1 and 2 messages come one by one, but to shared subscriptions."""
         ...

@@ -189,12 +189,12 @@ class PacketHandler:
         session = connection.session
         assert session is not None
         if (
-            route.sinks
+            (route.sinks and not self._routes.takes_batches(route, topic))
             or not (route.is_open or self._router.may_publish(route, topic, session))
             or not (route.is_direct or route.batches(qos, stop - head_end))
             or (capabilities.tell_delivery and connection.version == V5)
             or (self._effects.sheds_low_priority and (route.is_low or raw_is_low(raw)))
-            or (self._effects.filling and self._back_pressure.asks_readers(route))
+            or (self._effects.filling and (route.sinks or self._back_pressure.asks_readers(route)))
         ):
             expires_at = raw.expires_at(self._effects.now)
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, raw)
@@ -203,8 +203,9 @@ class PacketHandler:
         size = stop - at
         if stop < end:
             most = self._batch_messages
-            if qos == 2 and route.receivers and _is_whole(route, session):
-                most = max(1, most // len(route.receivers))
+            receivers = len(route.receivers) + len(route.sinks)
+            if qos == 2 and receivers and _is_whole(route, session):
+                most = max(1, most // receivers)
             end = min(end, at + size * most)
             same = topic_end - at
             prefix = data[at:topic_end]

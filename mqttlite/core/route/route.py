@@ -282,9 +282,9 @@ class Route:
         return self.policy is not None and self.policy.is_low
 
     def batches(self, qos: int, payload_bytes: int) -> bool:
-        """Whether messages that may be published may stay a batch: no policy, hook or receiver takes each on its own. A
-        sink does, because its choice of a receiver may depend on the outcome of the previous message."""
-        if self.sinks or self.hook is not None:
+        """Whether messages that may be published may stay a batch: no policy, hook or receiver takes each on its own.
+        Sinks are asked otherwise (`Routes.takes_batches`), but for QoS 0."""
+        if (self.sinks and not qos) or self.hook is not None:
             return False
         policy = self.policy
         return policy is None or (

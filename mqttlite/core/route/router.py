@@ -258,7 +258,7 @@ class Router:
             batch.traces = self._tracing.begin(
                 route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
             )
-        return self._start_batch(batch, route.receivers, NO_SINKS, source, tally, at_once)
+        return self._start_batch(batch, route.receivers, route.sinks if batch.qos else NO_SINKS, source, tally, at_once)
 
     def publish_targeted(self, batch: PublishBatch, source: Source) -> FanOut:
         """The same for a batch of QoS 0 messages that a relay brings for members of a shared subscription."""

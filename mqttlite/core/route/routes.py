@@ -329,6 +329,14 @@ class Routes:
                 route.observed = Observed(receivers + filtered, len(plan.sinks), traced, traffic)
         return route
 
+    @staticmethod
+    def takes_batches(route: Route, topic: bytes) -> bool:
+        """Whether the sinks of a route take QoS 1 and 2 messages in batches."""
+        for sink in route.sinks:
+            if not isinstance(sink, SharedSubscription) or not sink.takes_batches(topic):
+                return False
+        return True
+
     def name(self, name: bytes, sink: Sink) -> None:
         """Let other brokers name a sink (`relayed.numbers_of`), in place of one that had the name before."""
         self._named[numbers_of(name)] = sink

@@ -236,6 +236,11 @@ class ShareMembers:
             return members
         return [member for member in members if member.session.outbox is not None]
 
+    def next_ready(self, messages: int) -> list[Member]:
+        """The members that `dispatch_many` finds if each of them is ready. Changes no turns."""
+        self._look_again()
+        return self.rings[READY].in_turn(messages)
+
     def dispatch_many(self, messages: int) -> list[Member]:
         """The members for `messages` messages: the messages go to them in this order, then again from the first."""
         self._look_again()
@@ -256,7 +261,7 @@ class ShareMembers:
                 break
             member = ring.next()
         if messages > len(members):  # the last round may be partial: the member after it is next
-            ring.next_at = members[messages % len(members)].at
+            ring.next_at = members[messages % len(members)].at or len(ring.members)
         return members
 
     def _best_ring(self) -> MemberRing:

@@ -33,6 +33,9 @@ from mqttlite.wire.constants import V5
 MOST_TIMES: Final = 2
 """How often a message goes to the same broker, looking for a member."""
 
+_ALONE: Final = -1
+"""In place of the position of a message that is in no batch."""
+
 _COPY: Final = b""
 """The name of a temporary copy of a group, its key in `Session.watchers`."""
 
@@ -192,15 +195,18 @@ class SharedSubscription(Binding):
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that may get it and has room for it."""
-        if self._relays is not None or message.target or self._must_ask(message.topic):
-            if not self._offer(message, source, tally):
-                tally.reached -= 1
-            return
-        if not len(self.members):  # the last member left meanwhile
+        if not self._take(message, source, tally, _ALONE):
             tally.reached -= 1
-            return
+
+    def _take(self, message: Message, source: Source, tally: Tally, at: int) -> bool:
+        """The same for one at a position of a batch, or `_ALONE`. Return whether the group counts as a receiver."""
+        if self._relays is not None or message.target or self._must_ask(message.topic):
+            return self._offer(message, source, tally, at)
+        if not len(self.members):  # the last member left meanwhile
+            return False
         member, delivery = self._choose(message)
-        self._hand_over(member.session, delivery, tally)
+        self._hand_over(member.session, delivery, tally, at)
+        return True
 
     def _find(self, message: Message, target: tuple[int, ...]) -> tuple[Session, Delivery] | None:
         """A member that may get a message, or the relay of another broker; None if there is none.
@@ -261,20 +267,21 @@ class SharedSubscription(Binding):
                     return relay.session, self._relayed(relay, message, (*target[1:], me))
         return None
 
-    def _offer_each(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """The same for each message of a batch, which may go to different receivers."""
+    def _take_each(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """Give each message of a batch to a member, one by one."""
+        self._effects.work += DELIVERY_WORK * batch.count
         tally.reached -= 1
-        reached = [at for at in range(batch.count) if self._offer(batch.delivery(at, 0).message, source, tally)]
+        reached = [at for at in range(batch.count) if self._take(batch.delivery(at, 0).message, source, tally, at)]
         tally.reach(reached, batch.count)
 
-    def _offer(self, message: Message, source: Source, tally: Tally) -> bool:
+    def _offer(self, message: Message, source: Source, tally: Tally, at: int) -> bool:
         """Offer a message to the members that may get it. Return whether the group counts as a receiver."""
         found = self._find(message, message.target)
         if found is None:
             found = self._go_on(message, source)
         if found is not None:
             self._effects.work += DELIVERY_WORK
-            self._hand_over(found[0], found[1], tally)
+            self._hand_over(found[0], found[1], tally, at)
             return True
         if not len(self.members):
             return False
@@ -286,31 +293,32 @@ class SharedSubscription(Binding):
         self._permissions.drop_shared(message.topic, message.trace, tally)
         return True
 
-    def _hand_over(self, session: Session, delivery: Delivery, tally: Tally) -> None:
+    def _hand_over(self, session: Session, delivery: Delivery, tally: Tally, at: int) -> None:
         if delivery.qos:
             outcome = session.deliver(delivery)
             tally.count(outcome)
-            if outcome == DROPPED:
+            if outcome == DROPPED and at == _ALONE:
                 tally.code = QUOTA_EXCEEDED
+            elif outcome == DROPPED:
+                tally.reject(at)
         else:
             tally.count_qos0(session.deliver_qos0(delivery))
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Dispatch QoS 0 messages of one topic and size to the members."""
+        """Dispatch messages of one topic and size to the members."""
         relays, is_from_broker = self._relays, len(batch.target) > 0
         if self._must_ask(batch.topic) or (is_from_broker and self.members.best_state() >= AWAY):
-            self._offer_each(batch, source, tally)
+            self._take_each(batch, source, tally)
             return
         if not len(self):
             tally.reached -= 1
             return
+        if batch.qos:
+            if relays is not None or batch.traces or not self._dispatch_acknowledged(batch, tally):
+                self._take_each(batch, source, tally)
+            return
         if not self.members.is_in_turn:
-            if relays is not None:
-                self._offer_each(batch, source, tally)
-                return
-            self._effects.work += DELIVERY_WORK * batch.count
-            for at in range(batch.count):
-                self.accept(batch.delivery(at, 0).message, source, tally)
+            self._take_each(batch, source, tally)
             return
         if relays is None or is_from_broker:
             self._dispatch(batch, tally)
@@ -343,6 +351,34 @@ class SharedSubscription(Binding):
         form = batch.identified((self.number,))
         packets = form.frames(V5, 0, 0, form.count)
         offer(outbox, packets, form.count, form.expires_at, form.on_overflow, tally)
+
+    def takes_batches(self, topic: bytes) -> bool:
+        """Whether QoS 1 and 2 messages may come in batches: members take turns, whatever the message is."""
+        return self._relays is None and self.members.is_in_turn and not self._must_ask(topic)
+
+    def _dispatch_acknowledged(self, batch: PublishBatch, tally: Tally) -> bool:
+        """Send QoS 1 or 2 messages to the members in turn, a block to each. False, and nothing is sent, if a member
+        does not take its whole part so."""
+        members = self.members.next_ready(batch.count)
+        for number, member in enumerate(members):
+            subscription = member.subscription
+            if not subscription.qos or subscription.identifier:
+                return False
+            if not member.session.takes_batch(len(range(number, batch.count, len(members)))):
+                return False
+        if not members:
+            return False
+        members = self.members.dispatch_many(batch.count)
+        for number, member in enumerate(members):
+            part = batch.every(number, len(members))
+            part.origin = self
+            qos = min(batch.qos, member.subscription.qos)  # [MQTT-4.8.2-3]
+            sent = member.session.deliver_batch(part, qos)
+            tally.sent += sent
+            for at in range(sent, part.count):
+                self._hand_over(member.session, part.delivery(at, qos), tally, number + at * len(members))
+        self._effects.work += DELIVERY_WORK * len(members)
+        return True
 
     def _dispatch(self, batch: PublishBatch, tally: Tally) -> None:
         """Send QoS 0 messages to the members in turn."""

@@ -214,6 +214,13 @@ class Session(SessionBacklog):
             return QUEUED, self._why_waiting()
         return DROPPED, QUEUE_FULL
 
+    def takes_batch(self, count: int) -> bool:
+        """Whether `deliver_batch` would send that many messages now, as far as their identifiers follow one another."""
+        outbox = self.outbox
+        if outbox is None or outbox.has_own_packets or outbox.topic_alias_maximum:
+            return False
+        return not self.expiry_interval and count <= self.window.quota and not self._must_wait(outbox)
+
     def deliver_batch(self, run: PublishBatch, qos: int) -> int:
         """Send the first messages of a batch as one block, at QoS 1 or 2. Return how many; use `deliver` for the rest.
 

@@ -67,6 +67,115 @@ def test_a_run_of_qos_0_messages_is_dealt_out_in_order(version: int, largest: in
     assert all(each == sorted(each) for each in got)
 
 
+def burst(publisher: Client, count: int, qos: int) -> list[int]:
+    """Publish numbers in one chunk. Return the reason codes of the answers."""
+    publisher.send(*[Publish(b"jobs/a", b"%03d" % number, qos, packet_id=number + 1) for number in range(count)])
+    return [packet.reason_code for packet in publisher.received() if isinstance(packet, Ack)]
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%03d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("member_qos", [1, 2])
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("version", [V311, V5])
+def test_a_run_of_qos_1_or_2_messages_is_dealt_out_in_blocks(version: int, qos: int, member_qos: int) -> None:
+    world = World()
+    members = workers(world, 2, member_qos)
+    publisher = world.connect("publisher", version, auto_ack=False)
+    assert burst(publisher, 9, qos) == [0] * 9
+    got = [[packet for packet in member.received() if isinstance(packet, Publish)] for member in members]
+    assert [[packet.payload for packet in each] for each in got] == [numbers(9)[::2], numbers(9)[1::2]]
+    assert {packet.qos for each in got for packet in each} == {min(qos, member_qos)}
+    assert [[packet.packet_id for packet in each] for each in got] == [[1, 2, 3, 4, 5], [1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    "options", [{"receive_maximum": 2}, {"maximum_packet_size": 100}, {"expiry": 100}, {"qos": 0}, {"identifier": 7}]
+)
+def test_a_run_is_dealt_out_one_by_one_if_a_member_cannot_take_a_block(options: dict[str, int]) -> None:
+    world = World()
+    (plain,) = workers(world, 1)
+    asked = {"qos": options.get("qos", 1), "identifier": options.get("identifier", 0)}
+    other = world.connect("other", **{name: value for name, value in options.items() if name not in asked})
+    other.subscribe(JOBS, **asked)
+    assert burst(world.connect("publisher"), 9, 1) == [0] * 9
+    got = [packet for packet in other.received() if isinstance(packet, Publish)]
+    assert {packet.qos for packet in got} == {asked["qos"]}
+    identifiers = (asked["identifier"],) if asked["identifier"] else ()
+    assert {tuple(packet.properties.subscription_identifiers) for packet in got} == {identifiers}
+    assert len(world.session("other").inflight) == 0
+    assert sorted([packet.payload for packet in got] + payloads(plain)) == numbers(9)
+
+
+def test_a_run_goes_to_members_with_room_as_its_messages_would_alone() -> None:
+    world = World()
+    (free,) = workers(world, 1)
+    busy = world.connect("busy", receive_maximum=2, auto_ack=False)
+    busy.subscribe(JOBS, qos=1)
+    assert burst(world.connect("publisher"), 9, 1) == [0] * 9
+    assert (len(payloads(free)), len(payloads(busy)), world.session("busy").queued) == (6, 2, 1)
+
+
+def test_a_run_for_members_that_are_away_passes_over_full_queues() -> None:
+    world = World(Limits(max_queued_messages=3, min_drain_rate=0))
+    (first,) = workers(world, 1, expiry=100)
+    first.lose()
+    assert burst(world.connect("early"), 2, 1) == [0, 0]
+    second = world.connect("second", expiry=100)
+    second.subscribe(JOBS, qos=1)
+    second.lose()
+    assert burst(world.connect("publisher"), 4, 1) == [0] * 4
+    assert [world.session(name).queued for name in ("worker-0", "second")] == [3, 3]
+
+
+def test_who_joins_after_a_run_has_the_next_turn() -> None:
+    world = World()
+    (first,) = workers(world, 1)
+    publisher = world.connect("publisher")
+    burst(publisher, 3, 1)
+    second = world.connect("second")
+    second.subscribe(JOBS, qos=1)
+    publisher.publish("jobs/a", "next", 1, packet_id=9)
+    assert (payloads(first), payloads(second)) == (numbers(3), [b"next"])
+
+
+def test_a_run_waits_for_members_that_are_all_away() -> None:
+    world = World()
+    for member in workers(world, 2, expiry=100):
+        member.lose()
+    assert burst(world.connect("publisher"), 5, 1) == [0] * 5
+    again = [world.connect(name, expiry=100, clean_start=False) for name in ("worker-0", "worker-1")]
+    assert [payloads(member) for member in again] == [numbers(5)[::2], numbers(5)[1::2]]
+
+
+def test_a_full_queue_refuses_its_messages_of_a_run_and_no_others() -> None:
+    world = World(Limits(max_inflight=1, max_queued_messages=1, min_drain_rate=0))
+    workers(world, 2)
+    assert burst(world.connect("publisher"), 6, 1) == [0, 0, 0, 0, 0x97, 0x97]
+
+
+def test_identifiers_that_do_not_follow_one_another_break_a_block_up() -> None:
+    world = World()
+    (member,) = workers(world, 1)
+    world.session("worker-0").window.next_id = 65_534
+    assert burst(world.connect("publisher"), 5, 1) == [0] * 5
+    got = [packet for packet in member.received() if isinstance(packet, Publish)]
+    assert [packet.payload for packet in got] == numbers(5)
+    assert [packet.packet_id for packet in got] == [65_534, 65_535, 1, 2, 3]
+
+
+def test_what_a_member_has_not_acknowledged_of_a_block_goes_to_another_one_when_its_session_ends() -> None:
+    world = World()
+    first, second = workers(world, 2)
+    burst(world.connect("publisher"), 6, 1)
+    assert (payloads(first), payloads(second)) == (numbers(6)[::2], numbers(6)[1::2])
+    first.send(Ack(PUBACK, 1))
+    first.lose()
+    assert payloads(second) == [b"002", b"004"]
+
+
 def test_members_that_are_away_get_messages_only_when_nobody_is_connected() -> None:
     world = World()
     away, here = workers(world, 2, expiry=1000, clean_start=False)
