@@ -4,9 +4,10 @@ Invariant: messages under way are restored in order of sequence, and before wait
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from mqttlite.core.log_changes import LOG_MARK, Append, KeepFrom, LoadedOfLog, SaveDeadline, SaveRecord, StoredLog
 from mqttlite.extensions.queues.dead_letters import DeadLetters
@@ -21,6 +22,9 @@ from mqttlite.extensions.queues.snapshots import SNAPSHOT_MARK
 _QUEUE: Final = f"{LOG_MARK}$queue/"
 _DEAD_LETTERS: Final = f"{LOG_MARK}$dlq/"
 
+_LATEST_US: Final = 1 << 60
+"""The year 38505: times as large can be told to other nodes."""
+
 
 class Definition(msgspec.Struct, frozen=True):
     """The stored definition of a queue."""
@@ -34,7 +38,7 @@ class Definition(msgspec.Struct, frozen=True):
     """Of its `ack-id`s; empty in the record of an earlier version."""
     owner: str | None = None
     """The user of the subscriber that created it."""
-    made_us: int = 0
+    made_us: Annotated[int, Meta(ge=0, le=_LATEST_US)] = 0
     """When it was created, in microseconds of Unix time; 0: by an earlier version."""
 
     def encode(self) -> bytes:

@@ -164,6 +164,8 @@ async def test_an_arrival_is_refused_if_its_name_or_its_definition_is_wrong(thre
         (b"{", 400, "the body is no JSON"),
         (b'{"origin": "admin"}', 422, "the body is not the definition of a queue"),
         (b'{"origin": "admin", "options": {"name": "x", "filters": ["x"]}}', 422, "the name in the body is 'x'"),
+        (b'{"origin": "admin", "options": {"name": "y", "filters": ["x"]}, "made_us": -1}', 422, "the body is not"),
+        (b'{"origin": "admin", "options": {"name": "y"}, "made_us": 1e30}', 422, "the body is not"),
     ):
         answer = await three.admin.put("/api/v1/queues/y/arrival", content=body)
         assert (answer.status_code, answer.json()["detail"].startswith(said)) == (status, True), answer.text
