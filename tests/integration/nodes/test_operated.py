@@ -574,3 +574,36 @@ async def test_a_page_over_all_nodes_counts_as_one_request(fleet: Fleet, tmp_pat
         async with client_of(b, "x"):
             viewer = gateway.client(Role.VIEWER)
             assert [(await viewer.get(path)).status_code for _ in range(2)] == [200, 429]
+
+
+# ---------------------------------------------------------------------- out of service
+
+
+async def test_a_node_is_drained_from_another_one_and_taken_back(three: Three) -> None:
+    async with kept_client(three.b, "us") as client:
+        await client.subscribe("t", qos=1)
+    said = await three.run("nodes", "drain", "b")
+    assert said.exit_code == 0
+    assert "Node b is drained and can be stopped: 1 sessions moved, 0 left, 0 clients, 0 messages" in said.stdout
+    assert "$queue/jobs stay: nobody gets their messages while this node is stopped." in said.stdout
+    await until(lambda: [each.drain for each in nodes_of(three.a).states()] == ["drained", ""])
+    assert "b\tdrained" in (await three.run("nodes", "ls")).stdout
+    assert (await three.viewer.get("/api/v1/readyz")).status_code == 200
+    ready = await asked(three.a, "b", Role.VIEWER, "GET", "/api/v1/readyz")
+    assert (ready.status, b"drains" in ready.body) == (503, True)
+    assert (await three.operator.post("/api/v1/nodes/drain", params={"node": "b"})).status_code == 403
+    assert (await three.run("nodes", "undrain", "b")).stdout == "Node b takes sessions again.\n"
+    assert (await three.viewer.get("/api/v1/nodes/drain", params={"node": "b"})).json()["step"] == ""
+    said = await three.run("nodes", "drain", "--wait", "0")
+    assert said.exit_code == 0
+    await three.run("nodes", "undrain")
+
+
+async def test_a_drain_that_does_not_end_in_time_fails_and_says_what_it_waits_for(three: Three, air: Air) -> None:
+    async with kept_client(three.b, "us"):
+        pass
+    for broker in (three.a, three.c):
+        nodes_of(broker).drain.begin()
+    await until(lambda: {each.drain for each in nodes_of(three.b).states()} == {"drained"})
+    said = await three.run("nodes", "drain", "b", "--wait", "0.3")
+    assert (said.exit_code, "No other node takes sessions." in said.stdout) == (1, True)
