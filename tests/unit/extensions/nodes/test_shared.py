@@ -283,25 +283,26 @@ async def test_servers_that_do_not_fit_are_named_once_and_tried_again(
     await a.has("red")
 
 
+async def offered(node: Node, other: Node, content: bytes, outcome: Outcome) -> None:
+    """A change whose request has this outcome. Meanwhile nobody else asks the engine, for both locks are held."""
+    async with other.document.lock, node.document.lock:
+        outcomes = iter([outcome])
+        node.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
+        await node.document.agree(content)
+        save(node.path, content)
+
+
 async def test_a_change_whose_answer_was_lost_is_made(world: World) -> None:
     a, b = [await world.start(name, "red") for name in "ab"]
-    await a.has("red")
-    await b.has("red")
-    outcomes = iter([Outcome.ANSWER_LOST])
-    world.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
-    await a.change("blue")
+    await offered(a, b, b"blue", Outcome.ANSWER_LOST)
     await b.has("blue")
     await a.has("blue")
 
 
 async def test_a_change_that_arrives_late_is_made_at_all_nodes(world: World) -> None:
     a, b = [await world.start(name, "red") for name in "ab"]
-    await a.has("red")
-    await b.has("red")
-    outcomes = iter([Outcome.LATE])
-    world.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
     with pytest.raises(NotAgreed, match="look before you try again"):
-        await a.change("blue")
+        await offered(a, b, b"blue", Outcome.LATE)
     assert a.text == "red"
     world.servers.deliver_late()
     await a.has("blue")
