@@ -24,6 +24,7 @@ from mqttlite.cli.ask_options import (
     with_options,
 )
 from mqttlite.cli.asker import DEFAULT_URL, Answer, Place, Unreachable, WrongUsage
+from mqttlite.cli.top_nodes import joined
 
 TIMEOUT_S: Final = 5.0
 
@@ -117,7 +118,7 @@ def _at_gateway(target: str) -> tuple[str, str, dict[str, Any] | None]:
 
 
 def ask_status(where: Place, timeout_s: float) -> dict[str, Any]:
-    """The broker's status. Raises `Unreachable`."""
+    """The broker's status, or that of all nodes of which it is one. Raises `Unreachable`."""
     answer = ask(where, "/status", timeout_s)
     if answer.is_problem:
         raise Unreachable(f"{where} refuses. {answer.sentence}")
@@ -127,7 +128,7 @@ def ask_status(where: Place, timeout_s: float) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(answer.body)
     except ValueError:
         raise Unreachable(f"{where} has no status; is that the metrics port or the gateway of a broker?") from None
-    return found
+    return joined(found)
 
 
 def _checked(url: str) -> str:

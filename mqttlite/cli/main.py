@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, str]] = {
     "passwd": "Say who may connect, with which password.",
     "top": "Show what a broker does, live.",
     "health": "Say whether a broker is well.",
+    "alarms": "List the alarms that are active.",
     "why": "Say what became of a message.",
     "clients": "List the connected clients, or show one.",
     "kick": "Disconnect clients.",

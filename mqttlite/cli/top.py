@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 
 from mqttlite.cli.ask import EXIT_FAILED, ask_status, place_options
-from mqttlite.cli.asker import Place, Unreachable
+from mqttlite.cli.asker import Place, Unreachable, note_silent
 from mqttlite.cli.top_words import count, duration, most_of, overload_words, printable, size
 
 EVERY_S: Final = 2.0
@@ -52,7 +52,8 @@ Status = dict[str, Any]
     help="How often to look.",
 )
 def command(where: Place, timeout_s: float, once: bool, as_json: bool, interval_s: float) -> None:
-    """Show what a broker does and who keeps it busy, live; the last line of the screen names the keys.
+    """Show what a broker does and who keeps it busy, live; the last line of the screen names the keys. Of several nodes
+    it shows the sums, or with --node one of them.
 
     Where standard output is no terminal, it prints the figures once.
     """
@@ -61,6 +62,7 @@ def command(where: Place, timeout_s: float, once: bool, as_json: bool, interval_
             ask_status(where, timeout_s)
             time.sleep(LOOK_S)
             status = ask_status(where, timeout_s)
+            note_silent(status, set())
             for line in [json.dumps(status)] if as_json else lines(status):
                 click.echo(line)
             return
@@ -85,6 +87,8 @@ def lines(status: Status) -> Iterator[str]:
     """The figures as text."""
     kind = "compiled" if status["compiled"] else "pure Python"
     yield f"mqttlite {status['version']} ({kind}, Python {status['python']}), up {duration(status['uptime_s'])}"
+    if "nodes" in status:
+        yield f"nodes      {', '.join(status['nodes'])}"
     if status["not_ready"]:
         yield f"NOT READY: {status['not_ready']}"
     clients, held, rates, totals = status["clients"], status["held"], status["rates"], status["totals"]
@@ -139,6 +143,7 @@ def _table(ranked: list[Status], interval_s: float) -> Iterator[str]:
         moved = size(each["bytes"] / interval_s) if each["connection_id"] is not None else "-"
         outbox = size(each["outbox_bytes"]) + ("!" if each["blocked"] else "")
         place = f"{each['peer']} on {each['listener']}" if each["peer"] else "away"
+        place += f" at {each['node']}" if "node" in each else ""
         yield (
             f"  {printable(each['client_id'], 30):<30} {moved:>10} {outbox:>9} {count(each['queued']):>10} "
             f"{count(each['inflight']):>8} {count(each['dropped']):>10}  {place}"

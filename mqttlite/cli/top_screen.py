@@ -228,7 +228,7 @@ class Screen:
             outbox = size(each["outbox_bytes"]) + ("!" if each["blocked"] else "")
             rows.append(
                 f"{printable(each['client_id'], width):<{width}} {moved:>9} {outbox:>9} {short(each['queued']):>7} "
-                f"{short(each['inflight']):>7} {short(each['dropped']):>7}  {_host(each['peer'])}"
+                f"{short(each['inflight']):>7} {short(each['dropped']):>7}  {_place(each)}"
             )
         return [_line(f"{TITLES[self.ranking]} ({len(rows)} clients)", BOLD), _line(head, BOLD), *self._scrolled(rows)]
 
@@ -286,6 +286,9 @@ def _value_in_words(each: dict[str, Any], ranking: str, interval_s: float) -> st
 def _head(status: Status, clock: str, width: int) -> list[Line]:
     kind = "compiled" if status["compiled"] else "pure Python"
     title = f"mqttlite {status['version']} ({kind}), up {duration(status['uptime_s'])}"
+    if "nodes" in status:
+        missing = [each["node"] for each in status["silent"]]
+        title += f", nodes {', '.join(status['nodes'])}" + (f" ({', '.join(missing)} missing)" if missing else "")
     title = f"{title}{clock:>{max(1, width - len(title))}}"
     clients, held, rates = status["clients"], status["held"], status["rates"]
     drops = sorted(status["drops"].items(), key=lambda each: -each[1])
@@ -319,6 +322,11 @@ def _head(status: Status, clock: str, width: int) -> list[Line]:
     if status["not_ready"]:
         shown[-1] = _line(f"NOT READY: {status['not_ready']}", BAD)
     return shown
+
+
+def _place(ranked: Status) -> str:
+    """Where a client is: its host, and which of several nodes has it."""
+    return f"{_host(ranked['peer'])} at {ranked['node']}" if "node" in ranked else _host(ranked["peer"])
 
 
 def _host(peer: str | None) -> str:

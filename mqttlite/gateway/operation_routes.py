@@ -5,6 +5,7 @@ Invariant: the configuration is shown without secrets.
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -15,9 +16,10 @@ from starlette.responses import PlainTextResponse
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.elsewhere import Reach
-from mqttlite.gateway.lists import MAX_TEXT
+from mqttlite.gateway.lists import MAX_TEXT, Listed
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import OPERATORS, Route, Routes
+from mqttlite.telemetry.alarms import name_of
 from mqttlite.telemetry.answers import Answers
 from mqttlite.telemetry.following import MAX_FOLLOWED, TooManyFollowed
 from mqttlite.telemetry.status import status
@@ -57,6 +59,15 @@ class Follow(msgspec.Struct, forbid_unknown_fields=True):
     after: Annotated[int, Meta(ge=0)] | None = None
 
 
+class ActiveAlarm(msgspec.Struct, frozen=True):
+    """An alarm that is active."""
+
+    alarm: str
+    """The last level of its topic below `$SYS/broker/alarms/`."""
+    since: datetime
+    detail: str
+
+
 class Accepted(msgspec.Struct):
     """It was begun; the log says what came of it."""
 
@@ -67,9 +78,19 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     """The routes of this module."""
     route = Routes("/api/v1", "operation", served_on=OPERATORS)
 
-    @route.get("/status", Role.VIEWER, "Show what the broker does and who keeps it busy")
+    @route.get("/alarms", Role.VIEWER, "List the alarms that are active", reach=Reach.LIST)
+    async def list_alarms() -> Listed[ActiveAlarm]:
+        """What `$SYS/broker/alarms/…` tells, of all nodes."""
+        reports = context.reports
+        items = [
+            ActiveAlarm(name_of(alarm), reports.alarms_since[alarm], detail)
+            for alarm, detail in sorted(reports.alarms.items())
+        ]
+        return Listed(items=items, cursor=None)
+
+    @route.get("/status", Role.VIEWER, "Show what the broker does and who keeps it busy", reach=Reach.EACH)
     async def show_status() -> dict[str, Any]:
-        """What `mqttlite top` shows, and the metrics port answers at `/status`."""
+        """What the metrics port answers at `/status`; of several nodes with that of the `others`."""
         found: dict[str, Any] = msgspec.json.decode(status(await context.reports.latest()))
         return found
 

@@ -7,6 +7,7 @@ is done.
 import platform
 import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from mqttlite.build import is_compiled, version
@@ -60,6 +61,8 @@ class Reports(EventListener):
         """None without a gateway."""
         self.alarms: Final[dict[str, str]] = {}
         """Those that are active, and what was said of each."""
+        self.alarms_since: Final[dict[str, datetime]] = {}
+        """When they began."""
         self.of_extensions: Final = ExtensionFigures()
         self._snapshots: Final = snapshots
         self._listeners: Final = listeners
@@ -74,9 +77,11 @@ class Reports(EventListener):
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         if active:
+            self.alarms_since.setdefault(alarm, datetime.now(UTC))
             self.alarms[alarm] = detail
         else:
             self.alarms.pop(alarm, None)
+            self.alarms_since.pop(alarm, None)
 
     async def latest(self, max_age_s: float | None = None) -> Report:
         """The state of the broker, not older than that, or than `FRESH_S`."""

@@ -34,6 +34,11 @@ TOPICS: Final = {
 }
 
 
+def name_of(alarm: str) -> str:
+    """Its name for people: the last level of its topic."""
+    return TOPICS[alarm].rpartition(b"/")[2].decode()
+
+
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an alarm. `since` is when it began or ended, or when the broker started."""
 

@@ -17,6 +17,8 @@ class Air:
         self._chance: Final = chance or random.Random(0)
         self.max_delay_s = max_delay_s
         self.loss = 0.0
+        self.delays: dict[tuple[str, str], float] = {}
+        """The least time from one node to another."""
         self.cut: set[frozenset[str]] = set()
         """Pairs of nodes that do not hear each other."""
         self.without: set[str] = set()
@@ -59,7 +61,8 @@ class Air:
             return
         loop = asyncio.get_running_loop()
         way = sender, node
-        at = max(self._latest.get(way, 0.0) + 1e-6, loop.time() + self._chance.random() * self.max_delay_s)
+        delay = self.delays.get(way, 0.0) + self._chance.random() * self.max_delay_s
+        at = max(self._latest.get(way, 0.0) + 1e-6, loop.time() + delay)
         self._latest[way] = at
         loop.call_at(at, self._arrive, node, hears, blob)
 

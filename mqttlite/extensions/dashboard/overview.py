@@ -23,6 +23,7 @@ from mqttlite.event_hub import (
 from mqttlite.extensions.dashboard.history import History
 from mqttlite.extensions.dashboard.listeners import ends_shown
 from mqttlite.extensions.dashboard.live import Live
+from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
 from mqttlite.extensions.dashboard.pages import Pages
 from mqttlite.extensions.dashboard.words import seconds
 from mqttlite.gateway.caller import Caller, Role
@@ -92,7 +93,11 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
         report = await live.report()
         ends = await ends_shown(context, report)
         return pages.render(
-            "overview.html", request, caller, status_now=await document(report), past=history.points(), **ends
+            *("overview.html", request, caller),
+            status_now=await document(report),
+            past=history.points(),
+            others=await at_other_nodes(context, request, "/api/v1/alarms"),
+            **ends,
         )
 
     @streams.get("/ui/live", Role.VIEWER)

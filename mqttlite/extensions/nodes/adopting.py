@@ -7,7 +7,7 @@ was not finished goes to the session that its client has.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
@@ -24,7 +24,7 @@ from mqttlite.wire.packets import Suback, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties
 from mqttlite.wire.reason_codes import SUBACK_FAILURE, describe
 
-AGAIN_S: Final = 10.0
+AGAIN_S: Final = 2.0
 """How often it is asked who has the newer session of a client whose move was not finished."""
 
 NO_RETAINED: Final = 2
@@ -38,8 +38,6 @@ class Origin(Protocol):
 
     @property
     def name(self) -> str: ...
-    @property
-    def is_connected(self) -> bool: ...
     def note(self, note: Note) -> None: ...
 
 
@@ -50,23 +48,23 @@ class _Adoption:
         self.adopt: Final = adopt
         self.node: Final = node
         self.filters: Final[list[Filter]] = []
+        self.is_orphan = False
+        """Whether the two nodes have parted since it began."""
         self.asked_at = 0.0
         self.subscribing: _Subscribing | None = None
 
 
 class Adopting:
-    """`on_orphan` is called now and then with a client whose session did not come completely, because the other node is
-    away."""
+    """`on_orphan` is called now and then with a client whose session is not whole here, because the two nodes have
+    parted. `may_begin` says whether the client has no session here."""
 
     def __init__(
         self,
-        peers: Mapping[str, Origin],
         core: Broker,
         driver: LoopDriver,
         on_orphan: Callable[[str], None],
         may_begin: Callable[[str], bool],
     ) -> None:
-        self._peers: Final = peers
         self._core: Final = core
         self._driver: Final = driver
         self._on_orphan: Final = on_orphan
@@ -88,12 +86,14 @@ class Adopting:
         for client_id, each in list(self._adoptions.items()):
             if self._core.sessions.get(client_id) is None:  # it has expired, or an operator has ended it
                 del self._adoptions[client_id]
-            elif not self._is_connected(each.node) and now - each.asked_at >= AGAIN_S:
+            elif each.is_orphan and now - each.asked_at >= AGAIN_S:
                 each.asked_at = now
                 self._on_orphan(client_id)
 
-    def _is_connected(self, name: str) -> bool:
-        return name in self._peers and self._peers[name].is_connected
+    def on_away(self, name: str) -> None:
+        """A node is not connected any more: it may not go on with what it has begun."""
+        for each in self._adoptions.values():
+            each.is_orphan |= each.node == name
 
     def on_adopt(self, peer: Origin, adopt: Adopt) -> None:
         """A session begins to come, or does so again."""

@@ -18,7 +18,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connect.connection import CONNECTED, Connection
 from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.session.session import Session
-from mqttlite.extensions.nodes.blobs import Adopted, Settled, Yours
+from mqttlite.extensions.nodes.blobs import Adopted, Held, Settled, Yours
 from mqttlite.extensions.nodes.fences import Fences, Other
 from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.relocating import Relocation
@@ -380,10 +380,17 @@ class Drain:
             _log.warning("the session of client %r stays here: node %s: %s", client_id, relocation.to.name, why)
             self._refused[client_id] = f"could not be moved: {why}"
             self._not_before[client_id] = self._driver.time() + AGAIN_S
+            self._take_back(client_id, relocation.to)
         else:
             self._given.pop(client_id, None)
         self._on_free(client_id)
         self._go_on()
+
+    def _take_back(self, client_id: str, node: Other) -> None:
+        """The session stays here: what has gone to a node comes back."""
+        session = self._core.sessions.get(client_id)
+        if session is not None:
+            node.note(Held(self._me, client_id, session.identity.username, self._now_us()))
 
     # ------------------------------------------------------------------ what other nodes say
 

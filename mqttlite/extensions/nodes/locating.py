@@ -141,7 +141,7 @@ class Locating:
         self._moving: Final = Moving(peers, core, driver, self._ask_for_newer)
         self._drain: Final = drain
         self._adopting: Final = Adopting(
-            *(peers, core, driver),
+            *(core, driver),
             on_orphan=self._ask_for_newer,
             may_begin=lambda client_id: not self._holder(client_id).holds,
         )
@@ -213,6 +213,7 @@ class Locating:
         """A node is not connected any more. What it has said does not hold any longer."""
         self._telling.pop(name, None)
         self._moving.on_away(name)
+        self._adopting.on_away(name)
         for claim in self._claims.values():
             if name in claim.asked:
                 claim.asked.discard(name)

@@ -18,6 +18,7 @@ MANIFEST: Final = Manifest(
     switch="nodes",
     conflicts="mqttlite.extensions.nodes.problems:problems",
     figures=(
+        Figure("gauge", "nodes_info", "1, with the name of this node as its label."),
         Figure("gauge", "nodes_connected", "Whether another node is connected: 1 or 0.", "nodes/connected"),
         Figure("gauge", "nodes_waiting", "Messages for another node that it has not acknowledged.", "nodes/waiting"),
         Figure("gauge", "nodes_filters", "Topic filters that are subscribed at another node."),

@@ -580,6 +580,7 @@ class Nodes:
         states = self.states()
         labels = [{"node": each.name} for each in states]
         return {
+            "nodes_info": [({"node": self.node}, 1)],
             "nodes_connected": [(label, each.state == "connected") for label, each in zip(labels, states, strict=True)],
             "nodes_waiting": [(label, each.waiting) for label, each in zip(labels, states, strict=True)],
             "nodes_filters": [(label, each.filters) for label, each in zip(labels, states, strict=True)],

@@ -9,6 +9,7 @@ from mqttlite import Client
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.extensions.nodes import draining
 from mqttlite.extensions.nodes.draining import DrainState
+from mqttlite.net.local_session import waiting_in
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Connack
@@ -276,5 +277,66 @@ async def test_a_move_that_is_cut_off_leaves_the_session_where_it_was(fleet: Fle
         found.add((await again.message())[1])
     async with client_of(b) as publisher:
         await publisher.publish("t", "live", qos=1)
+    while (await again.message())[1] != b"live":
+        pass
+
+
+async def test_what_was_published_before_the_move_and_comes_late_is_not_lost(fleet: Fleet, rig: Rig, air: Air) -> None:
+    a, b, c = await fleet.together("a", "b", "c")
+    device = await rig.device(a.port, "us", V5, clean_start=False, expiry=1_000)
+    await device.subscribe("t", 1)
+    await device.disconnect()
+    nodes_of(c).drain.begin()
+    await until(lambda: [each.drain for each in nodes_of(a).states()] == ["", "drained"])
+    air.delays["c", "a"] = 0.3
+    await c.publish("t", "x", qos=1)
+    await drained(a)
+    again = await rig.dial(b.port, V5)
+    again.hello("us", clean_start=False, expiry=1_000)
+    assert (await again.expect(Connack)).session_present
+    assert (await again.message())[1] == b"x"
+
+
+async def test_a_client_finds_its_session_at_each_moment_of_the_move(fleet: Fleet, rig: Rig, air: Air) -> None:
+    a, b, c = await fleet.together("a", "b", "c")
+    device = await rig.device(a.port, "us", V5, clean_start=False, expiry=1_000)
+    await device.subscribe("t", 1)
+    await device.disconnect()
+    await a.publish("t", "x", qos=1)
+    air.delays["b", "a"] = air.delays["c", "a"] = 0.2
+    nodes_of(a).drain.begin()
+    await until(lambda: holders("us", b, c) != [])
+    again = await rig.dial((c if holders("us", b) else b).port, V5)
+    again.hello("us", clean_start=False, expiry=1_000)
+    assert (await again.expect(Connack)).session_present
+    assert (await again.message())[1] == b"x"
+    assert holders("us", a) == []
+
+
+async def test_a_node_that_starts_again_amid_a_move_keeps_the_session_and_what_went_comes_back(
+    fleet: Fleet, rig: Rig, air: Air, tmp_path: Path
+) -> None:
+    a, b = await fleet.start("a", tmp_path), await fleet.start("b")
+    await connected(a, b)
+    device = await rig.device(a.port, "us", V5, clean_start=False, expiry=1_000)
+    await device.subscribe("t", 1)
+    await device.disconnect()
+    for number in range(100):
+        await a.publish("t", str(number), qos=1)
+    air.delays["b", "a"] = 0.1
+    nodes_of(a).drain.begin()
+    await until(lambda: waiting_in(core_of(b), "us") > 0)
+    await a.stop()
+    air.delays.clear()
+    a = await fleet.start("a", tmp_path)
+    await connected(a, b)
+    await until(lambda: holders("us", a, b) == ["a"])
+    again = await rig.dial(b.port, V5)
+    again.hello("us", clean_start=False, expiry=1_000)
+    assert (await again.expect(Connack)).session_present
+    found = set()
+    while len(found) < 100:
+        found.add((await again.message())[1])
+    await b.publish("t", "live", qos=1)
     while (await again.message())[1] != b"live":
         pass

@@ -103,6 +103,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("POST", "/topics/{topic:path}"): Role.USER,
     ("GET", "/topics/{topic:path}"): Role.USER,
     ("GET", "/api/v1/status"): Role.VIEWER,
+    ("GET", "/api/v1/alarms"): Role.VIEWER,
     ("GET", "/api/v1/readyz"): Role.VIEWER,
     ("GET", "/api/v1/explain/permission"): Role.VIEWER,
     ("GET", "/api/v1/catalogue"): Role.VIEWER,
