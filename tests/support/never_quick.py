@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.parts import CORE, is_in
-from tests.support.turns import has_turn_tomorrow
+from tests.support.turns import rests
 
 _TESTS: Final = Path(__file__).parents[1]
 
@@ -42,7 +42,7 @@ def is_left_out(path: Path, expression: str) -> bool:
         return path.match("test_*.py") and is_in(path, CORE) and "mark.long" not in path.read_text(encoding="utf-8")
     if expression != SLOW or not path.match("test_*.py"):
         return False
-    if has_turn_tomorrow(path):
+    if rests(path):
         return True
     if str(path).startswith(MARKED_BY_FOLDER):
         return False

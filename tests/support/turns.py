@@ -1,8 +1,7 @@
 """Files of tests that take turns by the date: what runs today, and what tomorrow.
 
-`tools/test` says which day it is (`DAY` in `loops.py`); where nobody says so each file runs. Invariant: two days that
-follow each other run everything, and each day runs something of each promise: what that is, is said at each pair of
-`SLOW_TURNS`.
+`tools/test` says which day it is (`DAY` in `loops.py`); where nobody says so each file runs. Invariant: four days that
+follow each other run everything, and each day runs something of each promise, as is said at each group of `SLOW_TURNS`.
 """
 
 import zlib
@@ -13,13 +12,16 @@ from typing import Final
 from tests.support.loops import DAY
 from tests.support.parts import COMPILED, OTHERS, TESTS, is_in, takes_turns
 
-SLOW_TURNS: Final[Sequence[tuple[Sequence[str], Sequence[str]]]] = (
-    # Reports, in detail. Each day computes all of them as a whole: either those of the golden files and of a real
-    # fleet's dataset, or those of the command and of a planted fleet.
+SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
+    # Reports as a whole, planted troubles that they find, and the watch. Each day computes all reports: of the golden
+    # files, by the command, or of a real fleet's dataset.
     (
-        ("spark/test_golden.py", "e2e/test_dataset.py", "spark/test_watch.py"),
-        ("spark/test_cli.py", "spark/test_planted.py", "spark/test_watched_troubles.py"),
+        ("e2e/test_dataset.py",),
+        ("spark/test_cli.py", "spark/test_watched_troubles.py"),
+        ("spark/test_golden.py", "spark/test_planted.py"),
+        ("spark/test_golden.py", "spark/test_watch.py"),
     ),
+    # Reports in detail.
     (
         ("spark/test_backpressure.py", "spark/test_latency.py", "spark/test_nodes.py", "spark/test_page_in_browser.py"),
         ("spark/test_capacity.py", "spark/test_minutes.py", "spark/test_runs.py", "spark/test_stream_report.py"),
@@ -30,12 +32,13 @@ SLOW_TURNS: Final[Sequence[tuple[Sequence[str], Sequence[str]]]] = (
     ),
     # Kills at random moments. Each day kills a broker with clients (`test_kill`), and cuts its power.
     (
-        ("faults/test_engine_faults.py", "faults/test_stream_kill.py", "faults/test_bridge_kill.py"),
-        ("faults/test_cluster_kill.py", "faults/test_nodes_killed.py", "faults/test_bridges_killed.py"),
-    ),
-    (
-        ("faults/test_queue_torture.py", "faults/test_push_kill.py", "faults/test_will_kill.py"),
-        ("faults/test_queue_kill.py", "faults/test_exactly_once_kill.py", "faults/test_idempotent_kill.py"),
+        ("faults/test_engine_faults.py", "faults/test_queue_kill.py", "faults/test_will_kill.py"),
+        ("faults/test_nodes_killed.py", "faults/test_exactly_once_kill.py"),
+        ("faults/test_cluster_kill.py", "faults/test_bridge_kill.py", "faults/test_queue_torture.py"),
+        (
+            *("faults/test_bridges_killed.py", "faults/test_stream_kill.py", "faults/test_push_kill.py"),
+            "faults/test_idempotent_kill.py",
+        ),
     ),
     # Programs of others. Each day has `test_matrix`, with each library.
     (("interop/test_asyncapi.py",), ("interop/test_google_system.py",)),
@@ -43,18 +46,21 @@ SLOW_TURNS: Final[Sequence[tuple[Sequence[str], Sequence[str]]]] = (
     (
         ("unit/bench/test_guard.py", "unit/bench/test_queues.py", "unit/bench/test_entrants.py"),
         ("unit/bench/test_micro_benchmarks.py", "unit/bench/test_streams.py", "unit/bench/test_storm.py"),
-    ),
-    (
         ("unit/tools/test_troubles.py", "unit/bench/test_pushing.py", "unit/bench/test_flood.py"),
         ("unit/tools/test_telemetry_gen.py", "unit/bench/test_page.py"),
     ),
 )
-"""Pairs of files with slow tests: one side runs on even days, the other one on odd days. Both take about as long."""
+"""Groups of files with slow tests: each day runs one set of each group, one after the other. All take about as long."""
 
 
-def has_turn_tomorrow(path: Path, day: str = DAY) -> bool:
-    """Whether the slow tests of a file run tomorrow, and not on that day."""
-    return bool(day) and any(_is_one_of(path, pair[1 - int(day) % 2]) for pair in SLOW_TURNS)
+def rests(path: Path, day: str = DAY) -> bool:
+    """Whether the slow tests of a file run on other days, and not on that one."""
+    if not day:
+        return False
+    for group in SLOW_TURNS:
+        if any(_is_one_of(path, names) for names in group):
+            return not _is_one_of(path, group[int(day) % len(group)])
+    return False
 
 
 def runs_today(path: Path, part: str, day: str = DAY) -> bool:
