@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.never_quick import SLOW, is_left_out
 from tests.support.parts import COMPILED, OTHERS, PARTS, is_in, takes_turns
+from tests.support.rounds import turn
 from tests.support.turns import SLOW_TURNS, rests, runs_today
 from tests.test_architecture import ROOT
 
@@ -43,6 +44,13 @@ def test_the_next_day_runs_the_other_build() -> None:
     for path in filter(takes_turns, FILES):
         for part in (OTHERS, COMPILED):
             assert [runs_today(path, part, day) for day in DAYS] in ([True, False] * 2, [False, True] * 2)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4, 6, 8, 16, 32])
+def test_a_file_that_runs_every_second_or_fourth_day_comes_to_each_seed(parts: int) -> None:
+    for step in (1, 2, 4):
+        for first in range(step):
+            assert {turn(day) % parts for day in range(first, 2_000, step)} == set(range(parts))
 
 
 def test_without_a_day_everything_runs() -> None:
