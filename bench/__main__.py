@@ -25,6 +25,7 @@ from bench import (
     machine,
     measure,
     native,
+    nodes,
     page,
     profile,
     publishing,
@@ -350,6 +351,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     guarding.add_argument("--accept", action="store_true", help="from now on it may cost what it costs now")
     guarding.set_defaults(run=_guard)
+    several = commands.add_parser("nodes", help="what several nodes cost, in processor time and memory")
+    several.set_defaults(run=nodes.run)
     storming = commands.add_parser(
         "storm",
         help="thousands of clients come at once, with TLS and passwords, beside some at work",
