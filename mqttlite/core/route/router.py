@@ -22,7 +22,6 @@ from mqttlite.core.route.message_tracing import MessageTracing
 from mqttlite.core.route.relayed import RETAINED_COPY
 from mqttlite.core.route.route import NO_RECEIVERS, Receiver, Route
 from mqttlite.core.route.routes import Routes
-from mqttlite.core.route.subscription import NO_SINKS
 from mqttlite.core.route.tally import (
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED_CODE,
@@ -258,7 +257,8 @@ class Router:
             batch.traces = self._tracing.begin(
                 route.observed, route, batch.topic, batch.qos, batch.count, payload_bytes, source, True
             )
-        return self._start_batch(batch, route.receivers, route.sinks if batch.qos else NO_SINKS, source, tally, at_once)
+        sinks = route.heard if source.identity.is_relay else route.sinks
+        return self._start_batch(batch, route.receivers, sinks, source, tally, at_once)
 
     def publish_targeted(self, batch: PublishBatch, source: Source) -> FanOut:
         """The same for a batch of QoS 0 messages that a relay brings for members of a shared subscription."""

@@ -157,6 +157,18 @@ def test_a_sink_of_its_own_gets_what_is_published_to_something_of_another_broker
     assert payloads_of(general)[-1] == b"again"
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_run_of_messages_of_a_relay_goes_to_no_group(qos: int) -> None:
+    world = World()
+    reader, member = world.connect("s"), world.connect("m")
+    reader.subscribe("t", qos=qos)
+    member.subscribe("$share/g/t", qos=qos)
+    source = relay(world, "a")
+    source.send(*[Publish(b"t", b"%d" % number, qos, packet_id=number * (qos > 0)) for number in range(1, 4)])
+    assert reader.payloads() == ["1", "2", "3"]
+    assert member.payloads() == []
+
+
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_relay_names_a_sink_by_its_numbers(qos: int) -> None:
     world = World()
