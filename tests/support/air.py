@@ -28,7 +28,8 @@ class Air:
         self.servers: Final = MemoryServers()
         """What keeps the documents of all nodes."""
         self.engines: Final[dict[str, MemoryEngine]] = {}
-        self._hears: Final[dict[str, Callable[[bytes], None]]] = {}
+        self._hears: Final[dict[str, list[Callable[[bytes], None]]]] = {}
+        """By name: two nodes may have the same one, by mistake."""
         self._latest: Final[dict[tuple[str, str], float]] = {}
 
     def carrier(self) -> "AirCarrier":
@@ -47,31 +48,32 @@ class Air:
         return connect
 
     def join(self, node: str, on_blob: Callable[[bytes], None]) -> None:
-        self._hears[node] = on_blob
+        self._hears.setdefault(node, []).append(on_blob)
 
     def leave(self, node: str, on_blob: Callable[[bytes], None]) -> None:
         """A node is gone, unless it has joined again."""
-        if self._hears.get(node) is on_blob:
-            del self._hears[node]
+        if on_blob in self._hears.get(node, ()):
+            self._hears[node].remove(on_blob)
 
     def send(self, sender: str, node: str, blob: bytes) -> None:
         self.blobs.append((sender, node, blob))
         hears = self._hears.get(node)
-        if hears is None or frozenset((sender, node)) in self.cut or self._chance.random() < self.loss:
+        if not hears or frozenset((sender, node)) in self.cut or self._chance.random() < self.loss:
             return
         loop = asyncio.get_running_loop()
         way = sender, node
         delay = self.delays.get(way, 0.0) + self._chance.random() * self.max_delay_s
         at = max(self._latest.get(way, 0.0) + 1e-6, loop.time() + delay)
         self._latest[way] = at
-        loop.call_at(at, self._arrive, node, hears, blob)
+        for each in hears:
+            loop.call_at(at, self._arrive, node, each, blob)
 
     def _arrive(self, node: str, hears: Callable[[bytes], None], blob: bytes) -> None:
-        if self._hears.get(node) is hears and node not in self.without:
+        if hears in self._hears.get(node, ()) and node not in self.without:
             hears(blob)
 
     def everybody(self) -> list[str]:
-        return list(self._hears)
+        return [name for name, hears in self._hears.items() if hears]
 
 
 class AirCarrier:

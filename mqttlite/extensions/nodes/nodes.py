@@ -7,6 +7,7 @@ connected; nothing that came from one node goes on to another.
 import asyncio
 import logging
 import secrets
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +19,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.interest import HeldSuback, Interest
 from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES
 from mqttlite.core.message import Message
+from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.extensions.nodes.blobs import (
     MINOR,
     NO_LOAD,
@@ -51,7 +53,7 @@ from mqttlite.extensions.nodes.far import Far
 from mqttlite.extensions.nodes.fences import Fences
 from mqttlite.extensions.nodes.locating import Locating, TakesIn
 from mqttlite.extensions.nodes.options import is_name
-from mqttlite.extensions.nodes.peer import NodeState, Peer
+from mqttlite.extensions.nodes.peer import SILENT_S, NodeState, Peer
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
@@ -88,6 +90,9 @@ ANSWER_S: Final = 0.25
 
 MEET_S: Final = 2.0
 """How long it waits at most until they are connected, and each knows all topic filters of the other."""
+
+_RUN_BITS: Final = 10
+"""A run is a number that grows with the time of the start, with so many random bits behind it."""
 
 MAX_NODES: Final = 64
 """The most other nodes. Further ones are not talked to."""
@@ -137,7 +142,7 @@ class Nodes:
         """What this node has to do, for the others."""
         self._strange: Final[dict[str, str]] = {}
         """By node: what it says that is not known here, as a sentence."""
-        self._run: Final = secrets.randbits(62) + 1
+        self._run: Final = int(time.time() * MICROSECONDS) << _RUN_BITS | secrets.randbits(_RUN_BITS)
         self._keep_s: Final = keep_s
         self._core: Final = core
         self._driver: Final = driver
@@ -178,6 +183,8 @@ class Nodes:
         self._tasks: Final[list[asyncio.Task[None]]] = []
         self._rival = 0
         """The run of the latest other node with this name."""
+        self._rival_at = -SILENT_S
+        """When it was heard of."""
         self._is_over_full = False
         self._interest.holds = False
         core.tell_interest(self._interest)  # before the first message, which must not take a node for a client
@@ -371,6 +378,8 @@ class Nodes:
         if blob.node == self.node:
             self._on_own(blob)
             return
+        if self._is_later:
+            return
         now = self._loop.time()
         if isinstance(blob, Hello):
             self._on_hello(blob, now)
@@ -419,10 +428,26 @@ class Nodes:
             self._is_unknown.set()
 
     def _on_own(self, blob: Blob) -> None:
-        """What this node sent to all, or another one of its name."""
-        if isinstance(blob, Hello) and blob.run not in (self._run, self._rival) and not blob.is_leaving:
+        """What this node sent to all, or another one of its name: the one that was started later takes no part."""
+        if not isinstance(blob, Hello) or blob.run == self._run:
+            return
+        self._rival_at = -SILENT_S if blob.is_leaving else self._loop.time()
+        if blob.run != self._rival:
             self._rival = blob.run
-            _log.error("there are two nodes with the name %s: give each its own (nodes.node)", self.node)
+            self._is_unknown.set()  # it may not have heard of this one
+            _log.error(
+                "there are two nodes with the name %s, and this one was started %s: %s is cut off from all others. "
+                "Give each its own name (nodes.node)",
+                *((self.node, "later", "it") if self._is_later else (self.node, "before", "the other one")),
+            )
+        if self._is_later:
+            for peer in self._peers.values():
+                peer.end("An earlier node has the same name as this one.", "There are two nodes with its name.")
+
+    @property
+    def _is_later(self) -> bool:
+        """Whether another node with this name was started before, and runs."""
+        return 0 < self._rival < self._run and self._loop.time() - self._rival_at < SILENT_S
 
     def _peer(self, name: str) -> Peer | None:
         """None if there are too many."""
@@ -517,6 +542,8 @@ class Nodes:
                     await self._is_unknown.wait()
 
     async def _say(self, *, is_leaving: bool) -> None:
+        if self._is_later:
+            return
         with suppress(CarrierLost):  # the carrier logs it, and the next one comes soon
             hello = Hello(
                 *(VERSION, self.node, self._run, is_leaving, MINOR, build.version()),
@@ -531,7 +558,8 @@ class Nodes:
             await asyncio.sleep(TICK_S)
             now = self._loop.time()
             for peer in self._peers.values():
-                peer.tick(now)
+                if not self._is_later:
+                    peer.tick(now)
             self._fences.tick()
             self.drain.tick()
             self.locating.tick()

@@ -15,7 +15,7 @@ from mqttlite.extensions.nodes import nodes as nodes_module
 from mqttlite.extensions.nodes.blobs import VERSION, Close, Data, Hello, Open, encode
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.nodes import Nodes
-from mqttlite.extensions.nodes.peer import Peer
+from mqttlite.extensions.nodes.peer import SILENT_S, Peer
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V311
 from mqttlite.wire.encode import encode as encode_packet
@@ -646,10 +646,28 @@ async def test_more_nodes_than_may_be_are_left_out(
     assert len([each for each in caplog.records if "more than 1 other nodes" in each.message]) == 1
 
 
-async def test_two_nodes_of_one_name_are_named(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    await fleet.start("a")
-    await fleet.start("a")
-    await until(lambda: any("two nodes with the name a" in each.message for each in caplog.records))
+async def test_of_two_nodes_with_one_name_the_later_one_takes_no_part_until_the_other_stops(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = await fleet.together("a", "b")
+    later = await fleet.start("a")
+    await until(lambda: sum("two nodes with the name a" in each.message for each in caplog.records) == 2)
+    await connected(a, b)
+    await until(lambda: all(each.state == "away" for each in nodes_of(later).states()))
+    connects = peer_of(b, "a").connects
+    async with client_of(a) as publisher, client_of(b) as subscriber, client_of(later) as apart:
+        reader, alone = Reader(subscriber), Reader(apart)
+        for each in (subscriber, apart):
+            await each.subscribe("t", qos=1)
+        await asyncio.sleep(2 * SILENT_S)  # for what would begin again and again
+        assert peer_of(b, "a").connects == connects
+        await publisher.publish("t", "x", qos=1)
+        await reader.gets("x")
+        await a.stop()
+        await connected(later, b)
+        await apart.publish("t", "y", qos=1)
+        await reader.gets("x", "y")
+        await alone.gets("y")
 
 
 async def test_nonsense_and_blobs_of_another_version_change_nothing(fleet: Fleet, air: Air) -> None:
