@@ -40,7 +40,9 @@ class CommandError(Exception):
 class Change:
     """What a request changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: State) -> None:
+        self.state: State = state
+        """With the changes: before the first one, the state in use; then a copy of it."""
         self.changed = False
         """Whether the state must be saved."""
         self.kicked: Final[set[str | None]] = set()

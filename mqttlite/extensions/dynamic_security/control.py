@@ -1,7 +1,7 @@
 """The topic of the commands: `$CONTROL/dynamic-security/v1`, a `Sink` with one task behind it.
 
-Requests are handled one after another, each saved before it is answered. Invariant: a confirmed change is on disk, and
-a change that could not be saved is undone.
+Requests are handled one after another. Each changes a copy of the state, which is used after all nodes have agreed and
+it is saved. Invariant: a confirmed change is on disk, and a change that is refused or cannot be saved never holds.
 """
 
 import asyncio
@@ -19,10 +19,11 @@ from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.core.source import Source
 from mqttlite.extensions.dynamic_security.command import Change, Command, CommandError
-from mqttlite.extensions.dynamic_security.commands import NAME_OF, SETS_PASSWORD, execute
+from mqttlite.extensions.dynamic_security.commands import NAME_OF, SETS_PASSWORD, WRITERS, execute
 from mqttlite.files.atomic_file import save
 from mqttlite.files.shared_document import NotAgreed, SharedDocument
-from mqttlite.security.dynamic_security.document import Json, dump, is_text, load, small_keys
+from mqttlite.security.dynamic_security.document import Json, dump, is_text, small_keys
+from mqttlite.security.dynamic_security.model import State
 from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
 from mqttlite.security.hashes import PasswordHash
@@ -158,15 +159,17 @@ class ControlTopic:
             self._task = None
 
     async def _handle(self, request: _Request) -> None:
-        change = Change()
         async with self._document.lock:
+            change = Change(self._rules.state)
             responses = await self._responses(request, change)
             if change.changed:
-                error = await self._keep()
-                self._port.apply()
+                error = await self._keep(change.state)
                 if error:
                     change.kicked.clear()
                     responses = [{"command": each["command"], "error": error} for each in responses]
+                else:
+                    self._rules.state = change.state
+                    self._port.apply()
         payload = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":")).encode()
         if request.answer is not None:
             if not request.answer.done():  # done: the caller is gone
@@ -204,7 +207,9 @@ class ControlTopic:
             return _failure(command, "Unknown command", correlation)
         try:
             password = await self._password(item) if name in SETS_PASSWORD else None
-            data = execute(Command(self._rules.state, item, change, password, self._port.connections), name)
+            if name in WRITERS and change.state is self._rules.state:
+                change.state = await asyncio.to_thread(change.state.copy)
+            data = execute(Command(change.state, item, change, password, self._port.connections), name)
         except CommandError as error:
             _log_command(logging.INFO, client_id, name, item, f" failed: {error}")
             return _failure(name, str(error), correlation)
@@ -223,19 +228,17 @@ class ControlTopic:
             return None
         return await self._passwords.make(given)
 
-    async def _keep(self) -> str:
-        """Save the state. If that fails, restore the state of the file and return the error for the client."""
-        content = await asyncio.to_thread(dump, self._rules.state)
+    async def _keep(self, state: State) -> str:
+        """Have a changed state agreed, and save it. Return the error for the client if that fails."""
+        content = await asyncio.to_thread(dump, state)
         try:
             await self._document.agree(content)
             await asyncio.to_thread(self._save, self._path, content)
         except OSError as error:
-            _log.error("%s cannot be written, the change is undone: %s", self._path, error.strerror or error)
-            self._rules.state = await asyncio.to_thread(load, self._path)
+            _log.error("%s cannot be written, the change is not made: %s", self._path, error.strerror or error)
             return "Internal error"
         except NotAgreed as error:
-            _log.warning("dynamic security: the change is undone: %s", error)
-            self._rules.state = await asyncio.to_thread(load, self._path)
+            _log.warning("dynamic security: the change is not made: %s", error)
             return str(error)
         return ""
 

@@ -4,7 +4,7 @@
 that a client or group names exists, and each list is in order of evaluation.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mqttlite.security.hashes import PasswordHash
@@ -62,7 +62,7 @@ Unknown = dict[str, Any]
 
 @dataclass(slots=True)
 class Acl:
-    """One access rule of a role."""
+    """One access rule of a role. It is never changed, so copies of a state share it."""
 
     topic: str
     priority: int
@@ -138,6 +138,25 @@ class State:
     unknown: Unknown = field(default_factory=dict)
     unknown_places: list[str] = field(default_factory=list, compare=False)
     """Where unknown keys are: up to `MAX_NAMED` of them."""
+
+    def copy(self) -> "State":
+        """The same clients, groups and roles, to be changed apart from these."""
+        return replace(
+            self,
+            clients={
+                name: replace(each, roles=dict(each.roles), groups=dict(each.groups))
+                for name, each in self.clients.items()
+            },
+            groups={
+                name: replace(each, roles=dict(each.roles), clients=dict(each.clients))
+                for name, each in self.groups.items()
+            },
+            roles={
+                name: replace(each, acls={kind: list(acls) for kind, acls in each.acls.items()})
+                for name, each in self.roles.items()
+            },
+            default_access=dict(self.default_access),
+        )
 
     def join(self, client: Client, group: Group, priority: int) -> None:
         """Add a client to a group."""

@@ -22,7 +22,7 @@ from mqttlite.extensions.dynamic_security.control import (
     Port,
 )
 from mqttlite.files.atomic_file import save
-from mqttlite.files.shared_document import SharedDocument
+from mqttlite.files.shared_document import NotAgreed, SharedDocument
 from mqttlite.security.authenticator import Credentials, TooBusy
 from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse
@@ -440,7 +440,39 @@ def test_a_change_that_cannot_be_saved_is_undone(path: Path) -> None:
         {"command": "createRole", "error": "Internal error"},
     ]
     assert desk.kicked == []
+    assert desk.applied == 0
     assert desk.rules.state == load(path)
+
+
+def test_a_change_does_not_hold_before_other_nodes_agree_nor_after_they_refuse(path: Path) -> None:
+    desk = Desk(path)
+    before = load(path)
+    held: list[bool] = []
+
+    async def refuse(content: bytes) -> None:
+        held.append(desk.rules.state != before)
+        await asyncio.to_thread(path.write_text, "{ an edit with a mistake")
+        raise NotAgreed("the other nodes do not answer")
+
+    async def agree(content: bytes) -> None:
+        held.append(desk.rules.state != before)
+
+    desk.document.agreeing = refuse
+    changes = [
+        {"command": "createClient", "username": "ann", "password": "pw"},
+        {"command": "modifyClient", "username": "admin", "textname": "x", "roles": []},
+        {"command": "addRoleACL", "rolename": "admin", "acltype": "subscribeLiteral", "topic": "t", "allow": True},
+        {"command": "createGroup", "groupname": "g"},
+        {"command": "addGroupClient", "groupname": "g", "username": "admin"},
+        {"command": "setDefaultACLAccess", "acls": [{"acltype": "subscribe", "allow": True}]},
+    ]
+    assert {each.get("error") for each in desk.ask(*changes)} == {"the other nodes do not answer"}
+    assert desk.rules.state == before
+    assert (desk.applied, desk.kicked) == (0, [])
+    desk.document.agreeing = agree
+    assert not any("error" in each for each in desk.ask(*changes))
+    assert held == [False, False]
+    assert desk.rules.state == load(path) != before
 
 
 def test_users_whose_permissions_change_are_disconnected(path: Path) -> None:
