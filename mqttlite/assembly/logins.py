@@ -151,6 +151,9 @@ class Logins:
     def _share_passwords(self, path: Path) -> SharedDocument:
         async def replace(content: bytes) -> None:
             await asyncio.to_thread(save, path, content)
+            await reload(content)
+
+        async def reload(_content: bytes) -> None:
             for each in self.passwords:
                 if each.path == path:
                     await each.reload()
@@ -159,7 +162,7 @@ class Logins:
         base = f"passwords.{_NOT_IN_NAMES.sub('_', path.stem)}"
         names = (base if number == 1 else f"{base}={number}" for number in count(1))
         name = next(each for each in names if each not in taken)
-        return SharedDocument(name, partial(check, path), replace, path=path, lock=asyncio.Lock())
+        return SharedDocument(name, partial(check, path), replace, path=path, lock=asyncio.Lock(), reload=reload)
 
     def _load_tokens(self) -> "TokenAuthenticator | None":
         options = self._runtime.config.jwt

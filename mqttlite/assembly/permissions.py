@@ -22,6 +22,7 @@ from mqttlite.security.built_in_rules import built_in_rules
 from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityError, path_of
 from mqttlite.security.dynamic_security.document import parse
 from mqttlite.security.dynamic_security.first_file import remove_passwords
+from mqttlite.security.dynamic_security.model import State, changed_users
 from mqttlite.security.granted_topics import GrantedTopics
 from mqttlite.security.live_rules import LiveRules
 from mqttlite.security.rules import Rules
@@ -161,12 +162,21 @@ class Permissions:
         async def replace(content: bytes) -> None:
             if document.gives_way:
                 remove_passwords(dynamic.path)
-            dynamic.rules.state, changed = await asyncio.to_thread(dynamic.replace_file, content)
+            await use(*await asyncio.to_thread(dynamic.replace_file, content))
+
+        async def reload(content: bytes) -> None:
+            state = await asyncio.to_thread(parse, content)
+            await use(state, changed_users(dynamic.rules.state, state))
+
+        async def use(state: State, changed: frozenset[str | None]) -> None:
+            dynamic.rules.state = state
             self._on_dynamic_security()
             if self._kick is not None:
                 await self._kick(changed)
 
-        document = SharedDocument("dynamic-security", parse, replace, path=dynamic.path, lock=asyncio.Lock())
+        document = SharedDocument(
+            *("dynamic-security", parse, replace), path=dynamic.path, lock=asyncio.Lock(), reload=reload
+        )
         document.gives_way = dynamic.is_new
         return document
 

@@ -22,11 +22,12 @@ class ChangedElsewhere(NotAgreed):
 
 class SharedDocument:
     """`lock` is held from the first look at the document until a change of it is written and used; `read`, `check`,
-    `replace` and `merge` are called with it.
+    `replace`, `reload` and `merge` are called with it.
 
-    `read` returns the present content, which has equal bytes at all nodes, and None if there is none; in a thread.
-    `check` raises ValueError with a sentence for content that cannot be used; in a thread. `replace` writes and uses
-    the content of other nodes, and raises `OSError`.
+    `reload` uses content that somebody else has written into the file, and does not write it; without it, the owner
+    notices such a change itself. `read` returns the present content, which has equal bytes at all nodes, and None if
+    there is none; in a thread. `check` raises ValueError with a sentence for content that cannot be used; in a thread.
+    `replace` writes and uses the content of other nodes, and raises `OSError`.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class SharedDocument:
         path: Path | None,
         lock: asyncio.Lock,
         read: Callable[[], bytes | None] | None = None,
+        reload: Callable[[bytes], Awaitable[None]] | None = None,
         merge: Callable[[bytes, bytes | None], bytes] | None = None,
     ) -> None:
         """`path` is the file of the document, which `read` reads if nothing else is given. `merge` makes one of the
@@ -46,6 +48,7 @@ class SharedDocument:
         self.name: Final = name
         self.check: Final = check
         self.replace: Final = replace
+        self.reload: Final = reload
         self.path: Path | None = path
         """Another one after a reload of the configuration that names another file."""
         self.lock: Final = lock

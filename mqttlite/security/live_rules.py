@@ -51,7 +51,9 @@ class LiveRules:
         self._check_of: Final = check_of
         self._numbers_of_roles: Final = count(NO_PERMISSIONS + 1)
         self._has_file: Final = asyncio.Event()
-        self.document: Final = SharedDocument("acl", self._check, self._replace, path=None, lock=asyncio.Lock())
+        self.document: Final = SharedDocument(
+            *("acl", self._check, self._replace), path=None, lock=asyncio.Lock(), reload=lambda _content: self.reload()
+        )
         self._note_file()
         self._seen = version_of(acl_file)
         self._complaint = ""

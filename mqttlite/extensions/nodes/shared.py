@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -46,6 +46,10 @@ run."""
 OPEN_AGAIN_S: Final = 1.0
 """The pause between attempts to open the bucket."""
 
+EMPTY_S: Final = 5.0
+"""How long an edited file must be empty before the other nodes get it: a program that writes the file in place empties
+it first. Any other edit is given to them when two looks have found the same."""
+
 CHANGED: Final = (-1, -1, -1)
 """The version of a file that was written here: somebody may have edited it since, so it is looked at again."""
 
@@ -53,6 +57,18 @@ REFUSED: Final = ".refused"
 """Is added to the name of a file whose content gave way."""
 
 _log = logging.getLogger("mqttlite.nodes")
+
+
+class _Edited(Exception):
+    """The file was written by somebody else since it was read."""
+
+
+class _Seen(NamedTuple):
+    """A document here, as one look found it."""
+
+    version: Version
+    content: bytes | None
+    digest: str | None
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -97,6 +113,10 @@ class _Held:
         """When the bucket is asked for its revision the next time."""
         self.seen: Version = NO_FILE
         """The version of the file when it was last looked at."""
+        self.former: tuple[Version, str | None] = NO_FILE, None
+        """The version and digest that were found when it was last looked at."""
+        self.same_since: float = 0.0
+        """Since when they are the same."""
         self.trouble: str = ""
         """Why the document of the bucket cannot be used."""
         self.complaint: str = ""
@@ -287,13 +307,19 @@ class SharedDocuments:
         document = held.document
         seen = version_of(document.path)
         try:
-            here, own = await asyncio.to_thread(_read, document)
+            here = await asyncio.to_thread(_read, document, seen)
+            if held.former != (seen, here.digest):
+                held.same_since = self._loop.time()
+            is_settled = self._is_settled(held, here)
+            held.former = seen, here.digest
             held.is_due = False
-            await self._compare(held, here, own, bucket)
+            if not await self._compare(held, here, bucket, is_settled=is_settled):
+                held.seen = CHANGED
+                return
             held.is_looked_at = True
-            is_same = held.known is None or held.known.digest == own
+            is_same = held.known is None or held.known.digest == here.digest
             held.seen = seen if is_same or held.trouble or document.path is None else CHANGED
-        except RevisionConflict:  # another node was first: look at what it has put there
+        except (RevisionConflict, _Edited):  # somebody else was first: look at what is there now
             held.is_due = True
         except EngineError as error:
             held.is_due = True
@@ -311,32 +337,47 @@ class SharedDocuments:
             held.is_looked_at, held.seen, held.trouble = True, seen, f"{held.name} failed here, as the log says"
             _log.exception("%s cannot be compared with that of other nodes", held.name)
 
-    async def _compare(self, held: _Held, here: bytes | None, own: str | None, bucket: Bucket) -> None:
-        """Make the document here, whose digest is `own`, and that of the bucket the same. Raises `EngineError`,
-        `OSError` and `NotAgreed`."""
-        known = held.known
+    def _is_settled(self, held: _Held, here: _Seen) -> bool:
+        """Whether nobody seems to be writing the file. At the start nobody is waited for."""
+        if not held.is_looked_at:
+            return True
+        return held.former == (here.version, here.digest) and (
+            here.content != b"" or self._loop.time() - held.same_since >= EMPTY_S
+        )
+
+    async def _compare(self, held: _Held, here: _Seen, bucket: Bucket, *, is_settled: bool) -> bool:
+        """Make the document here and that of the bucket the same. False if it must wait until the file is settled.
+        Raises `EngineError`, `OSError`, `NotAgreed` and `_Edited`."""
+        known, content = held.known, here.content
         try:
             found = await bucket.get(held.name)
         except BrokenDocument as error:
             self._refuse_broken(held, str(error))
-            return
+            return True
         merge = held.document.merge
         if found is None:
-            if here is not None and merge is not None:
-                await self._put_merged(held, bucket, merge(here, None), 0)
-            elif here is not None:
-                await self._put(held, bucket, here, 0)
-        elif own == found.digest:
+            if content is not None and merge is not None:
+                await self._put_merged(held, bucket, merge(content, None), 0)
+            elif content is not None:
+                await self._put(held, bucket, content, 0)
+        elif here.digest == found.digest:
             self._know(held, found)
-        elif here is None or held.document.gives_way or (known is not None and known.has(own)):
-            await self._replace(held, bucket, found)
-        elif merge is not None:
-            await self._put_merged(held, bucket, merge(here, await bucket.content(found)), found.revision)
+        elif held.document.gives_way or (known is not None and known.has(here.digest)):
+            await self._replace(held, bucket, found, here)
+        elif content is not None and merge is not None:
+            await self._put_merged(held, bucket, merge(content, await bucket.content(found)), found.revision)
+        elif not is_settled:
+            held.is_due = known is None or known.revision != found.revision
+            return False
+        elif content is None:
+            await self._replace(held, bucket, found, here)
         elif known is not None and known.revision == found.revision:
-            await self._put(held, bucket, here, found.revision)
-            await held.document.replace(here)  # its owner may not have noticed
+            await self._put(held, bucket, content, found.revision)
+            if held.document.reload is not None:
+                await held.document.reload(content)
         else:
             await self._refuse(held, bucket, here, found)
+        return True
 
     async def _put_merged(self, held: _Held, bucket: Bucket, merged: bytes, revision: int) -> None:
         await self._put(held, bucket, merged, revision)
@@ -359,25 +400,27 @@ class SharedDocuments:
         held.document.gives_way = False
         _log.info("%s: the other nodes have what is here, as revision %d", held.name, stored)
 
-    async def _replace(self, held: _Held, bucket: Bucket, found: Found) -> bool:
-        """Put the content of the bucket in place of that here. False if it cannot be used."""
+    async def _replace(self, held: _Held, bucket: Bucket, found: Found, here: _Seen) -> bool:
+        """Put the content of the bucket in place of that here. False if it cannot be used. Raises `_Edited`."""
         content = await bucket.content(found)
         try:
             await asyncio.to_thread(held.document.check, content)
         except ValueError as error:
             self._refuse_broken(held, str(error))
             return False
+        if version_of(held.document.path) != here.version:
+            raise _Edited
         await held.document.replace(content)
         self._know(held, found)
         _log.info("%s was changed at node %s, and is the same here now", held.name, found.node)
         return True
 
-    async def _refuse(self, held: _Held, bucket: Bucket, here: bytes, found: Found) -> None:
+    async def _refuse(self, held: _Held, bucket: Bucket, here: _Seen, found: Found) -> None:
         """Content was changed here, not from the newest revision: what all nodes have takes its place."""
         path = held.document.path
         if path is not None:
-            await asyncio.to_thread(save, path.with_name(path.name + REFUSED), here)
-        if await self._replace(held, bucket, found):
+            await asyncio.to_thread(save, path.with_name(path.name + REFUSED), here.content or b"")
+        if await self._replace(held, bucket, found, here):
             held.refused += 1
             kept = "" if path is None else f" What was here is in {path.name}{REFUSED}: make its changes again."
             _log.error(
@@ -439,7 +482,7 @@ class SharedDocuments:
                 _log.error("%s cannot be written: %s", self._known_file, error.strerror)
 
 
-def _read(document: SharedDocument) -> tuple[bytes | None, str | None]:
-    """The content here, and its digest."""
+def _read(document: SharedDocument, version: Version) -> _Seen:
+    """The document here, whose file had this version before."""
     content = document.read()
-    return content, None if content is None else digest_of(document.name, content)
+    return _Seen(version, content, None if content is None else digest_of(document.name, content))

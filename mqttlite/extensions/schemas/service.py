@@ -52,7 +52,9 @@ class SchemaRegistry:
         self._path: Final = path
         self._save: Final = save_file
         self._parsed: Final[dict[int, ParsedSchema]] = {}
-        self.document: Final = SharedDocument("schemas", _parse_file, self._replace, path=path, lock=asyncio.Lock())
+        self.document: Final = SharedDocument(
+            *("schemas", _parse_file, self._replace), path=path, lock=asyncio.Lock(), reload=self._reload
+        )
         self._changing: Final = self.document.lock
         self._compare: Final = compare_schemas
         self._comparing: Final = asyncio.Lock()
@@ -158,6 +160,12 @@ class SchemaRegistry:
         registry = await asyncio.to_thread(_parse_file, content)
         if self._path is not None:
             await asyncio.to_thread(self._save, self._path, content)
+        self._use_other(registry)
+
+    async def _reload(self, content: bytes) -> None:
+        self._use_other(await asyncio.to_thread(_parse_file, content))
+
+    def _use_other(self, registry: Registry) -> None:
         for schema_id in list(self._parsed):
             if registry.schemas.get(schema_id) != self.registry.schemas.get(schema_id):
                 del self._parsed[schema_id]

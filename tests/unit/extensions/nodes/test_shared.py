@@ -43,6 +43,7 @@ class Node:
             *("colours", self.check, self.replace),
             path=self.path,
             lock=asyncio.Lock(),
+            reload=self.reload,
             merge=(lambda mine, theirs: (theirs or b"") + mine) if merges else None,
         )
         self.engine: MemoryEngine | None = None
@@ -64,6 +65,9 @@ class Node:
         if self.fails:
             raise OSError(28, "No space left on device", str(self.path))
         save(self.path, content)
+        self.used.append(content.decode())
+
+    async def reload(self, content: bytes) -> None:
         self.used.append(content.decode())
 
     async def change(self, content: str) -> None:
@@ -314,6 +318,57 @@ async def test_a_file_that_is_edited_here_is_at_all_nodes(world: World) -> None:
     a.path.write_text("blue, by hand")
     await b.has("blue, by hand")
     await until(lambda: a.used == ["blue, by hand"])
+
+
+async def test_lines_that_a_program_adds_one_after_the_other_are_all_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    monkeypatch.setattr(world.servers, "delay", lambda: 0.02)  # so that lines are added while others are on their way
+    for number in range(20):
+        save(a.path, a.path.read_bytes() + f" {number}".encode())
+        await asyncio.sleep(0.09 + number % 4 * 0.02)
+    monkeypatch.setattr(world.servers, "delay", lambda: 0.0)
+    wanted = " ".join(["red", *map(str, range(20))])
+    await b.has(wanted)
+    assert a.text == wanted
+    assert not (a.folder / "colours.refused").exists()
+
+
+async def test_a_line_that_is_added_while_the_change_of_another_node_comes_is_kept_beside(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    check = b.check
+
+    def write_meanwhile(content: bytes) -> None:
+        if content == b"blue":
+            monkeypatch.undo()
+            b.path.write_text("green")
+        check(content)
+
+    monkeypatch.setattr(b.document, "check", write_meanwhile)
+    monkeypatch.setattr(shared_module, "LOOK_S", 0.02)
+    await a.change("blue")
+    await b.has("blue")
+    assert (b.folder / "colours.refused").read_text() == "green"
+
+
+async def test_a_file_that_is_written_in_place_is_given_away_when_it_is_whole(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await a.has("red")
+    a.path.write_text("")
+    await asyncio.sleep(0.3)
+    a.path.write_text("blue")
+    await b.has("blue")
+    assert b.used == ["blue"]
+    monkeypatch.setattr(shared_module, "EMPTY_S", 0.1)
+    a.path.write_text("")  # and it stays empty
+    await until(lambda: b.used == ["blue", ""])
 
 
 async def test_an_edit_of_an_old_revision_is_refused_and_kept_beside(
