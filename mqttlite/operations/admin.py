@@ -231,7 +231,7 @@ class Admin(MessageAdmin, Listener):
     ) -> tuple[Ban, int]:
         """Ban a client, a user or an address for `duration_s`; return the ban and how many connections it closed.
 
-        With several nodes it holds at all of them. Raises `BanRefused`, `TooManyBans` and `ChangedElsewhere`.
+        With several nodes it holds at all of them. Raises `BanRefused`, `TooManyBans` and `NotAgreed`.
         """
         return await self.shared_bans.add(kind, value, duration_s, reason, by)
 

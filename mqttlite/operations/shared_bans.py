@@ -1,10 +1,11 @@
 """Bans as a document that all nodes have. A broker alone has the same bans, in memory.
 
 A ban that is made while the other nodes cannot be reached holds here, and at all nodes as soon as they can: whoever is
-banned does harm now. It is *alone* until then. Lifting a ban waits for the other nodes. With a data directory the bans
-of several nodes are in a file, too, so that a node that starts alone has them.
+banned does harm now. It is *alone* until then. Lifting or shortening a ban waits for the other nodes. With a data
+directory the bans of several nodes are in a file, too, so that a node that starts alone has them.
 
-Invariant: of the bans of another node, the connections that they end are closed here as well.
+Invariants: of the bans of another node, the connections that they end are closed here as well, also when the file
+cannot be written; of two bans that were made apart, the one that ends later holds.
 """
 
 import asyncio
@@ -71,8 +72,8 @@ class SharedBans:
         )
 
     async def add(self, kind: BanKind, value: str, duration_s: float, reason: str, by: str) -> tuple[Ban, int]:
-        """Ban somebody; return the ban and how many connections it closed here. Raises as `Bans.add` does, and
-        `ChangedElsewhere`."""
+        """Ban somebody; return the ban and how many connections it closed here. Raises as `Bans.add` does,
+        `ChangedElsewhere`, and `NotAgreed` for a shorter ban in place of one while the other nodes are away."""
         async with self.document.lock:
             if self.document.agreeing is None:
                 ban = self._bans.add(kind, value, duration_s, reason, by)
@@ -85,6 +86,8 @@ class SharedBans:
                 except ChangedElsewhere:
                     raise
                 except NotAgreed as error:
+                    if any(each.until > ban.until for each in self._bans.list() if _key(each) == _key(ban)):
+                        raise NotAgreed(f"a ban of the {kind} {value} that ends later holds: {error}") from None
                     ban = replace(ban, is_alone=True)
                     changed.put(ban)
                     content = self._encode(changed)
@@ -115,28 +118,29 @@ class SharedBans:
         bytes, for the clocks go on."""
         self._content = content
         self._bans.become(changed.list())
-        try:
-            await self._write(content)
-        except OSError as error:
-            _log.error("%s cannot be written; the bans hold all the same: %s", self._path, error.strerror)
+        await self._write(content)
 
     async def _replace(self, content: bytes) -> None:
-        """Use the bans of all nodes. Raises `OSError`."""
-        await self._write(content)
+        """Use the bans of all nodes."""
+        before = {_key(each) for each in self._bans.list()}
         self._content = content
-        before = {(each.kind, each.value) for each in self._bans.list()}
         self._bans.become(self._decode(content))
         for ban in self._bans.list():
-            if (ban.kind, ban.value) not in before:
+            if _key(ban) not in before:
                 await self._enforce(ban)
+        await self._write(content)
 
     def _merge(self, mine: bytes, theirs: bytes | None) -> bytes:
-        """The bans of all nodes, with those that were made here while no other node could be reached."""
-        merged = {} if theirs is None else {(each.kind, each.value): each for each in _parse(theirs).bans}
+        """The bans of all nodes, with those that were made here while no other node could be reached; if no node has
+        stored any, all that are here."""
+        if theirs is None:
+            kept = [msgspec.structs.replace(each, is_alone=False) for each in _parse(mine).bans]
+            return msgspec.json.encode(_Document(1, kept))
+        merged = {_key(each): each for each in _parse(theirs).bans}
         last = max((each.number for each in merged.values()), default=0)
         for entry in _parse(mine).bans:
-            key = entry.kind, entry.value
-            if not entry.is_alone:
+            key = _key(entry)
+            if not entry.is_alone or (key in merged and merged[key].until >= entry.until):
                 continue
             if key not in merged and len(merged) >= MAX_BANS:
                 _log.error("the ban of the %s %s is lifted: all nodes have %d, which is the limit", *key, MAX_BANS)
@@ -146,8 +150,12 @@ class SharedBans:
         return msgspec.json.encode(_Document(1, sorted(merged.values(), key=lambda each: each.number)))
 
     async def _write(self, content: bytes) -> None:
+        """Write the file. If that fails, the next change writes it."""
         if self._path is not None:
-            await asyncio.to_thread(save, self._path, content)
+            try:
+                await asyncio.to_thread(save, self._path, content)
+            except OSError as error:
+                _log.error("%s cannot be written; the bans hold all the same: %s", self._path, error.strerror)
 
     def _load(self) -> bytes | None:
         """What this node had at the end of its last run."""
@@ -188,6 +196,11 @@ class SharedBans:
         """How far the seconds since 1970 are ahead of the broker's."""
         now = self._now()
         return self._wall(now).timestamp() - now
+
+
+def _key(ban: Ban | _Entry) -> tuple[BanKind, str]:
+    """Whom it is about."""
+    return ban.kind, ban.value
 
 
 def _parse(content: bytes) -> _Document:

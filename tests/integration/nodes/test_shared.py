@@ -290,6 +290,24 @@ async def test_a_node_that_starts_while_nats_is_away_has_the_bans_of_its_last_ru
     assert await is_refused(a, "x")
 
 
+async def test_bans_stay_when_their_key_or_the_bucket_is_deleted(fleet: Fleet, air: Air, tmp_path: Path) -> None:
+    a, b = await fleet.start("a", tmp_path / "a"), await fleet.start("b", tmp_path / "b")
+    await ban(a, "x")
+    await until(lambda: banned(b) == ["x"])
+    air.servers.change("shared.bans", None, air.servers.keys["shared.bans"].revision)
+    air.servers.wake()
+    await until(lambda: air.servers.keys["shared.bans"].value is not None)
+    await asyncio.sleep(0.5)
+    assert (banned(a), banned(b)) == (["x"], ["x"])
+    await a.stop()
+    await b.stop()
+    air.servers.keys.clear()
+    a, b = await fleet.start("a", tmp_path / "a"), await fleet.start("b", tmp_path / "b")
+    for node in (a, b):
+        assert await is_refused(node, "x")
+    assert '"x"' in await asyncio.to_thread((tmp_path / "a" / "bans.json").read_text)
+
+
 async def test_bans_that_are_made_while_nats_is_away_hold_here_and_later_at_all_nodes(fleet: Fleet, air: Air) -> None:
     a, b = await fleet.together("a", "b")
     await ban(a, "x")

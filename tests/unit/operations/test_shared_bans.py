@@ -8,7 +8,7 @@ import pytest
 
 from mqttlite.files.shared_document import NotAgreed
 from mqttlite.operations import shared_bans as module
-from mqttlite.operations.bans import Ban, Bans
+from mqttlite.operations.bans import Ban, BanKind, Bans
 from mqttlite.operations.shared_bans import SharedBans
 
 
@@ -83,6 +83,58 @@ async def test_a_ban_of_a_node_that_is_alone_beyond_the_limit_of_all_is_lifted_b
     await b.shared.document.replace(b.shared.document.merge(await b.content(), await a.content()))
     assert b.values() == [(1, "x")]
     assert "the ban of the client y is lifted: all nodes have 1, which is the limit" in caplog.text
+
+
+async def test_bans_stay_when_no_node_has_stored_any() -> None:
+    a = Node()
+    a.shared.document.agreeing = agree
+    await a.shared.add("client", "x", 60, "", "")
+    a.shared.document.agreeing = refuse
+    await a.shared.add("client", "y", 60, "", "")
+    assert a.shared.document.merge is not None
+    await a.shared.document.replace(a.shared.document.merge(await a.content(), None))
+    assert a.values() == [(1, "x"), (2, "y")]
+    assert not any(each.is_alone for each in a.bans.list())
+
+
+@pytest.mark.parametrize(("ours_s", "theirs_s"), [(60, 3600), (3600, 60)])
+async def test_the_later_end_of_two_bans_that_were_made_apart_holds(ours_s: float, theirs_s: float) -> None:
+    a, b = Node(), Node()
+    a.shared.document.agreeing, b.shared.document.agreeing = agree, refuse
+    await a.shared.add("client", "x", theirs_s, "", "")
+    await b.shared.add("client", "x", ours_s, "", "")
+    assert b.shared.document.merge is not None
+    await b.shared.document.replace(b.shared.document.merge(await b.content(), await a.content()))
+    (ban,) = b.bans.list()
+    assert ban.until - b.now == pytest.approx(3600)
+
+
+@pytest.mark.parametrize(("kind", "value", "same"), [("client", "x", "x"), ("address", "::1", "0:0:0:0:0:0:0:1")])
+async def test_a_ban_is_shortened_only_while_other_nodes_agree(kind: BanKind, value: str, same: str) -> None:
+    node = Node()
+    node.shared.document.agreeing = agree
+    await node.shared.add(kind, value, 3600, "", "")
+    node.shared.document.agreeing = refuse
+    with pytest.raises(NotAgreed, match=f"a ban of the {kind} {same} that ends later holds: NATS is away"):
+        await node.shared.add(kind, same, 60, "", "")
+    assert [(each.until, each.is_alone) for each in node.bans.list()] == [(3700, False)]
+    await node.shared.add(kind, same, 7200, "", "")
+    assert [(each.until, each.is_alone) for each in node.bans.list()] == [(7300, True)]
+    node.shared.document.agreeing = agree
+    await node.shared.add(kind, same, 60, "", "")
+    assert [(each.until, each.is_alone) for each in node.bans.list()] == [(160, False)]
+
+
+async def test_a_ban_of_another_node_holds_though_the_file_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = Node(), Node(tmp_path / "no folder" / "bans.json")
+    a.shared.document.agreeing = agree
+    await a.shared.add("client", "x", 60, "", "")
+    await b.shared.document.replace(await a.content())
+    assert (b.values(), b.enforced) == ([(1, "x")], ["x"])
+    assert await b.content() == await a.content()
+    assert "bans.json cannot be written; the bans hold all the same: No such file or directory" in caplog.text
 
 
 async def test_bans_are_in_the_file_of_the_node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
