@@ -15,7 +15,7 @@ from mqttlite.core.identity import Identity
 from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.route.requested_filters import PROPERTY as FILTER_PROPERTY
 from mqttlite.core.session.session import Session
-from mqttlite.extensions.nodes.blobs import Adopt, Adopted, Filter, Filters, Note, Yours
+from mqttlite.extensions.nodes.blobs import Adopt, Adopted, Filter, Filters, Held, Note, Yours
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession
 from mqttlite.net.loop_driver import LoopDriver
@@ -52,22 +52,31 @@ class _Adoption:
         """Whether the two nodes have parted since it began."""
         self.asked_at = 0.0
         self.subscribing: _Subscribing | None = None
+        self.held: Held | None = None
+        """What was said of the client's whole session while this one subscribed."""
+
+    def is_of(self, attempt: int) -> bool:
+        """Whether a note with this number is about it."""
+        return attempt in (self.adopt.attempt, 0)
 
 
 class Adopting:
     """`on_orphan` is called now and then with a client whose session is not whole here, because the two nodes have
-    parted. `may_begin` says whether the client has no session here."""
+    parted, and `on_held` with what was kept for a session while it subscribed. `may_begin` says whether the client has
+    no session here."""
 
     def __init__(
         self,
         core: Broker,
         driver: LoopDriver,
         on_orphan: Callable[[str], None],
+        on_held: Callable[[Held], None],
         may_begin: Callable[[str], bool],
     ) -> None:
         self._core: Final = core
         self._driver: Final = driver
         self._on_orphan: Final = on_orphan
+        self._on_held: Final = on_held
         self._may_begin: Final = may_begin
         self._adoptions: Final[dict[str, _Adoption]] = {}
         self._answers: Final[set[asyncio.Task[None]]] = set()
@@ -75,6 +84,25 @@ class Adopting:
     def has(self, client_id: str) -> bool:
         """Whether the session of a client is on its way here."""
         return client_id in self._adoptions
+
+    @property
+    def coming(self) -> int:
+        """How many sessions are on their way here."""
+        return len(self._adoptions) - self.cut_off
+
+    @property
+    def cut_off(self) -> int:
+        """How many were, from nodes that have parted from this one."""
+        return sum(1 for each in self._adoptions.values() if each.is_orphan)
+
+    def keeps(self, held: Held) -> bool:
+        """Whether the session subscribes now. What another node has of it is looked at when that is over."""
+        adoption = self._adoptions.get(held.client_id)
+        if adoption is None or adoption.subscribing is None:
+            return False
+        if adoption.held is None or adoption.held.connected_us <= held.connected_us:
+            adoption.held = held
+        return True
 
     def forget(self, client_id: str) -> None:
         """The client has another session, to which goes what has come."""
@@ -98,15 +126,21 @@ class Adopting:
     def on_adopt(self, peer: Origin, adopt: Adopt) -> None:
         """A session begins to come, or does so again."""
         client_id = adopt.client_id
-        if client_id not in self._adoptions and not self._may_begin(client_id):
-            peer.note(Adopted(client_id, False, "the client has a session there"))
+        earlier = self._adoptions.get(client_id)
+        if earlier is None and not self._may_begin(client_id):
+            peer.note(Adopted(client_id, False, "the client has a session there", adopt.attempt))
             return
+        if earlier is not None and earlier.subscribing is not None:
+            earlier.subscribing.stop()
+            earlier.subscribing = None
         refusal = self._begin(adopt)
         if refusal:
-            peer.note(Adopted(client_id, False, refusal))
+            peer.note(Adopted(client_id, False, refusal, adopt.attempt))
+            if earlier is not None and earlier.held is not None:
+                self._on_held(earlier.held)
             return
         self._adoptions[client_id] = _Adoption(adopt, peer.name)
-        self._answer(peer, Adopted(client_id, False))
+        self._answer(peer, Adopted(client_id, False, attempt=adopt.attempt))
 
     def _begin(self, adopt: Adopt) -> str:
         """Begin the session, and say why not."""
@@ -114,14 +148,18 @@ class Adopting:
         refusal = _connect(local, adopt)
         if not refusal:
             _leave(local, adopt)
-            self._session(adopt.client_id).connected_at = 0.0
+            session = self._session(adopt.client_id)
+            session.connected_at = 0.0
+            for topic_filter in list(session.subscriptions):  # of an earlier move
+                self._core.unsubscribe(adopt.client_id, topic_filter, self._driver.time())
+            self._driver.wake()
         return refusal
 
     def on_filters(self, peer: Origin, filters: Filters) -> None:
         """What the session subscribes to. With the last ones it does so."""
         adoption = self._adoptions.get(filters.client_id)
-        if adoption is None or adoption.node != peer.name:
-            peer.note(Adopted(filters.client_id, True, "its session is not on its way there"))
+        if adoption is None or adoption.node != peer.name or not adoption.is_of(filters.attempt):
+            peer.note(Adopted(filters.client_id, True, "its session is not on its way there", filters.attempt))
             return
         adoption.filters.extend(filters.filters)
         if filters.is_last:
@@ -133,14 +171,21 @@ class Adopting:
 
     def _on_subscribed(self, peer: Origin, adoption: _Adoption, refusal: str) -> None:
         adoption.subscribing = None
-        session = self._core.sessions.get(adoption.adopt.client_id)
+        adopt, held = adoption.adopt, adoption.held
+        session = self._core.sessions.get(adopt.client_id)
         if session is not None:
             session.connected_at = 0.0
-        self._answer(peer, Adopted(adoption.adopt.client_id, True, refusal))
+            if session.outbox is None:  # also if an operator has closed the connection
+                session.identity = Identity(adopt.username, adopt.mount_point)
+        self._answer(peer, Adopted(adopt.client_id, True, refusal, adopt.attempt))
+        if held is not None and self._adoptions.get(adopt.client_id) is adoption:
+            self._on_held(held)
 
     def on_yours(self, yours: Yours) -> None:
         """The session is here."""
-        if self._adoptions.pop(yours.client_id, None) is not None:
+        adoption = self._adoptions.get(yours.client_id)
+        if adoption is not None and adoption.is_of(yours.attempt):
+            del self._adoptions[yours.client_id]
             session = self._core.sessions.get(yours.client_id)
             if session is not None and yours.connected_us:
                 ahead_us = self._core.effects.numbers.ahead_us
@@ -183,7 +228,7 @@ class _Subscribing:
         refusal = _connect(self._local, adopt)
         if refusal:
             self._is_over = True
-            on_done(refusal)
+            self._loop.call_soon(on_done, refusal)
             return
         for packet_id, each in enumerate(filters, 1):
             self._unanswered[packet_id] = each
@@ -211,12 +256,14 @@ class _Subscribing:
                     self._refusal = self._refusal or f"{each.topic_filter.decode()}: {why}"
         if self._unanswered and not self._local.is_over:
             return
-        self._is_over = True
-        if self._unanswered:
-            self._on_done("its connection was closed")
-            return
-        _leave(self._local, self._adopt)
-        self._on_done(self._refusal)
+        self.stop()
+        self._on_done("its connection was closed" if self._unanswered else self._refusal)
+
+    def stop(self) -> None:
+        """Leave the session to its client."""
+        if not self._is_over:
+            self._is_over = True
+            _leave(self._local, self._adopt)
 
 
 def _connect(local: LocalSession, adopt: Adopt) -> str:

@@ -15,8 +15,8 @@ import msgspec
 VERSION: Final = 3
 """Of these blobs. Nodes of different versions do not talk to each other."""
 
-MINOR: Final = 1
-"""Counts what was added since the version began. 1: sessions are moved by a node that drains."""
+MINOR: Final = 2
+"""Counts what was added since the version began. 1: sessions are moved by a node that drains. 2: moves have numbers."""
 
 MAX_KIND: Final = 40
 """How many characters of an unknown kind are told."""
@@ -237,6 +237,8 @@ class Adopt(msgspec.Struct, frozen=True, tag="adopt", array_like=True):
     username: str | None
     mount_point: bytes
     expiry_interval: int
+    attempt: int = 0
+    """The number of the move, greater than of all before it. 0: the sender does not number them."""
 
 
 class Filter(msgspec.Struct, frozen=True, array_like=True):
@@ -257,6 +259,8 @@ class Filters(msgspec.Struct, frozen=True, tag="filters", array_like=True):
     client_id: str
     filters: list[Filter]
     is_last: bool
+    attempt: int = 0
+    """The number of the move, as in `Adopt`."""
 
 
 class Adopted(msgspec.Struct, frozen=True, tag="adopted", array_like=True):
@@ -267,6 +271,8 @@ class Adopted(msgspec.Struct, frozen=True, tag="adopted", array_like=True):
     subscribes: bool
     refusal: str = ""
     """Why not, as a sentence."""
+    attempt: int = 0
+    """The number of the move, as in `Adopt`."""
 
 
 class Yours(msgspec.Struct, frozen=True, tag="yours", array_like=True):
@@ -275,6 +281,8 @@ class Yours(msgspec.Struct, frozen=True, tag="yours", array_like=True):
     client_id: str
     connected_us: int
     """When its client has last connected to the sender."""
+    attempt: int = 0
+    """The number of the move, as in `Adopt`."""
 
 
 class Fence(msgspec.Struct, frozen=True, tag="fence", array_like=True):

@@ -46,6 +46,8 @@ MAX_NAMED: Final = 100
 """How many queues and streams are named."""
 
 QOS2: Final = "has messages of QoS 2 under way: its client ends them when it connects"
+COMING: Final = "is on its way here"
+CUT_OFF: Final = "was on its way here when the node that had it went away"
 STREAM: Final = "reads a stream"
 WILL: Final = "has a will that waits for its time"
 
@@ -96,6 +98,23 @@ class Target(Other, Protocol):
     def address(self) -> str: ...
 
 
+class Coming(Protocol):
+    """The part of `Adopting` that is used here."""
+
+    @property
+    def coming(self) -> int: ...
+    @property
+    def cut_off(self) -> int: ...
+    def has(self, client_id: str) -> bool: ...
+
+
+class _Given(NamedTuple):
+    """Which node has a session, and the number of the move."""
+
+    node: str
+    attempt: int
+
+
 class Gone(NamedTuple):
     """Where a session has gone, or a client to begin one."""
 
@@ -106,8 +125,8 @@ class Gone(NamedTuple):
 
 class Drain:
     """`peers` are all other nodes by name. `deadline_s` is the time in which all clients are sent away, if they are
-    many. `on_free` is called with a client whose session does not move any more, `on_begin` and `on_end` when it
-    begins to drain and takes sessions again, and `move_rest` has moved what is left of a session."""
+    many. `adopting` knows which sessions are on their way here. `on_free` is called with a client whose session does
+    not move any more, `on_begin` when it begins to drain, and `move_rest` has moved what is left of a session."""
 
     def __init__(
         self,
@@ -118,6 +137,7 @@ class Drain:
         driver: LoopDriver,
         fences: Fences,
         deadline_s: float,
+        adopting: Callable[[], Coming],
         on_free: Callable[[str], None],
         on_begin: Callable[[], None],
         move_rest: Callable[[str, str], None],
@@ -129,6 +149,7 @@ class Drain:
         self._driver: Final = driver
         self._fences: Final = fences
         self._deadline_s: Final = deadline_s
+        self._adopting: Final = adopting
         self._on_free: Final = on_free
         self._on_begin: Final = on_begin
         self._move_rest: Final = move_rest
@@ -143,12 +164,14 @@ class Drain:
         self._looked_at = 0.0
         """When it was last looked for sessions that are still here."""
         self._relocations: Final[dict[str, Relocation]] = {}
+        self._latest_attempt = 0
         self._not_before: Final[dict[str, float]] = {}
+        """By client identifier: when a session is tried again that could not be moved."""
         self._refused: Final[dict[str, str]] = {}
         """By client identifier: why the session stays."""
         self._gone: Final[dict[str, Gone]] = {}
-        self._given: Final[dict[str, str]] = {}
-        """By client identifier: the node that has the session, of which something is still here."""
+        self._given: Final[dict[str, _Given]] = {}
+        """By client identifier: who has the session, of which something is still here."""
 
     # ------------------------------------------------------------------ on and off
 
@@ -180,7 +203,8 @@ class Drain:
     def step(self) -> DrainStep:
         if not self.is_on:
             return ""
-        is_done = not (self._relocations or self._given or self._movable() or self._clients())
+        is_moving = self._relocations or self._given or self._movable() or self._adopting().coming
+        is_done = not (is_moving or self._clients())
         return "drained" if is_done and not self._waiting() else "draining"
 
     @property
@@ -191,6 +215,8 @@ class Drain:
     def state(self) -> DrainState:
         """How far it is."""
         left = Counter(self._refused.values())
+        if self.is_on:
+            left += Counter({COMING: self._adopting().coming, CUT_OFF: self._adopting().cut_off})
         stays = [
             f"{feature.first_level.decode()}/{name}" for feature in self._features for name in sorted(feature.made())
         ]
@@ -210,7 +236,10 @@ class Drain:
         return sum(each.waiting for each in self._peers.values())
 
     def _now_us(self) -> int:
-        return self._core.effects.numbers.ahead_us + int(self._driver.time() * MICROSECONDS)
+        return self._as_us(self._driver.time())
+
+    def _as_us(self, at: float) -> int:
+        return self._core.effects.numbers.ahead_us + int(at * MICROSECONDS) if at else 0
 
     def _clients(self) -> list[Connection]:
         return [
@@ -220,10 +249,15 @@ class Drain:
         ]
 
     def _movable(self) -> bool:
+        """Whether sessions are to be moved, at once or when they are tried again."""
         return any(
-            each.durable and not each.identity.is_trusted and each.client_id not in self._refused
+            self._is_own(each) and (each.client_id not in self._refused or each.client_id in self._not_before)
             for each in self._core.sessions.values()
         )
+
+    def _is_own(self, session: Session) -> bool:
+        """Whether it is a kept one, and whole."""
+        return session.durable and not session.identity.is_trusted and not self._adopting().has(session.client_id)
 
     # ------------------------------------------------------------------ where to
 
@@ -288,16 +322,20 @@ class Drain:
                 del self._gone[client_id]
         for client_id in [each for each in self._given if self._core.sessions.get(each) is None]:
             del self._given[client_id]
+        for client_id in [each for each in self._not_before if self._core.sessions.get(each) is None]:
+            del self._not_before[client_id]
+            self._refused.pop(client_id, None)
         if not self.is_on:
             return
         self._send_away(now)
         if now - self._looked_at >= AGAIN_S / 5 and not self._todo:
             self._looked_at = now
-            self._refused.clear()
+            for client_id in [each for each in self._refused if each not in self._not_before]:
+                del self._refused[client_id]
             self._todo.extend(
                 each.client_id
                 for each in self._core.sessions.values()
-                if each.durable and not each.identity.is_trusted and each.client_id not in self._given
+                if self._is_own(each) and each.client_id not in self._given
             )
         self._go_on()
 
@@ -335,8 +373,9 @@ class Drain:
         client_id = session.client_id
         if client_id in self._relocations:
             return True
-        if session.outbox is not None or session.identity.is_trusted:
+        if session.outbox is not None or session.identity.is_trusted or self._adopting().has(client_id):
             return False
+        self._not_before.pop(client_id, None)
         why = self._why_it_stays(session)
         target = self.target()
         if why or target is None:
@@ -344,8 +383,9 @@ class Drain:
                 self._refused[client_id] = why
             return False
         self._refused.pop(client_id, None)
+        self._latest_attempt = max(self._latest_attempt + 1, self._now_us())  # greater than before the start, too
         self._relocations[client_id] = Relocation(
-            *(session, target, self._core, self._driver, self._fences),
+            *(session, self._latest_attempt, target, self._core, self._driver, self._fences),
             on_given=self._on_given,
             on_done=self._on_done,
         )
@@ -364,10 +404,10 @@ class Drain:
     def _on_given(self, relocation: Relocation) -> None:
         """A session is another node's."""
         client_id = relocation.client_id
-        self._given[client_id] = relocation.to.name
+        self._given[client_id] = _Given(relocation.to.name, relocation.attempt)
         now_us = self._now_us()
         self._note_gone(client_id, relocation.to.name, now_us)
-        relocation.to.note(Yours(client_id, now_us))
+        relocation.to.note(Yours(client_id, now_us, relocation.attempt))
         self.moved += 1
         self._on_free(client_id)
 
@@ -380,17 +420,18 @@ class Drain:
             _log.warning("the session of client %r stays here: node %s: %s", client_id, relocation.to.name, why)
             self._refused[client_id] = f"could not be moved: {why}"
             self._not_before[client_id] = self._driver.time() + AGAIN_S
-            self._take_back(client_id, relocation.to)
         else:
             self._given.pop(client_id, None)
+        if not (relocation.is_given or relocation.is_refused):
+            self._take_back(relocation)
         self._on_free(client_id)
         self._go_on()
 
-    def _take_back(self, client_id: str, node: Other) -> None:
-        """The session stays here: what has gone to a node comes back."""
-        session = self._core.sessions.get(client_id)
-        if session is not None:
-            node.note(Held(self._me, client_id, session.identity.username, self._now_us()))
+    def _take_back(self, relocation: Relocation) -> None:
+        """The session stays here, or has ended here: what has gone to a node comes back, or ends as well."""
+        session = self._core.sessions.get(relocation.client_id)
+        connected_us = self._now_us() if session is None else self._as_us(session.connected_at)
+        relocation.to.note(Held(self._me, relocation.client_id, relocation.username, connected_us))
 
     # ------------------------------------------------------------------ what other nodes say
 
@@ -409,14 +450,15 @@ class Drain:
 
     def on_orphan(self, peer: Other, client_id: str) -> bool:
         """A node asks for the newer session of a client that has moved there. False if it has not."""
-        is_there = self._given.get(client_id) == peer.name
-        if is_there:
-            peer.note(Yours(client_id, self._now_us()))
-        return is_there
+        given = self._given.get(client_id)
+        if given is None or given.node != peer.name:
+            return False
+        peer.note(Yours(client_id, self._now_us(), given.attempt))
+        return True
 
     def on_connected(self, peer: Other) -> None:
         """A node is connected again: it may not have heard that a session is its own."""
-        for client_id in [client_id for client_id, name in self._given.items() if name == peer.name]:
+        for client_id in [client_id for client_id, given in self._given.items() if given.node == peer.name]:
             self.on_orphan(peer, client_id)
 
     def on_away(self, name: str) -> None:

@@ -140,9 +140,10 @@ class Locating:
         """By node: the sessions of which it is still to be told."""
         self._moving: Final = Moving(peers, core, driver, self._ask_for_newer)
         self._drain: Final = drain
-        self._adopting: Final = Adopting(
+        self.adopting: Final = Adopting(
             *(core, driver),
             on_orphan=self._ask_for_newer,
+            on_held=self._on_held,
             may_begin=lambda client_id: not self._holder(client_id).holds,
         )
         self._deferred: Final[dict[str, list[tuple[Asked, Ask]]]] = {}
@@ -213,7 +214,7 @@ class Locating:
         """A node is not connected any more. What it has said does not hold any longer."""
         self._telling.pop(name, None)
         self._moving.on_away(name)
-        self._adopting.on_away(name)
+        self.adopting.on_away(name)
         for claim in self._claims.values():
             if name in claim.asked:
                 claim.asked.discard(name)
@@ -229,7 +230,7 @@ class Locating:
     def tick(self) -> None:
         """Called several times a second: wait no longer for nodes that are away, and forget what is past."""
         self._moving.tick()
-        self._adopting.tick()
+        self.adopting.tick()
         now = self._driver.time()
         for claim in list(self._claims.values()):
             for name in list(claim.waits_for):
@@ -355,13 +356,13 @@ class Locating:
     ) -> None:
         """A note of another node about a client that connects, or about its session."""
         if isinstance(note, Adopt):
-            self._adopting.on_adopt(peer, note)
+            self.adopting.on_adopt(peer, note)
         elif isinstance(note, Filters):
-            self._adopting.on_filters(peer, note)
+            self.adopting.on_filters(peer, note)
         elif isinstance(note, Adopted):
             self._drain.on_adopted(peer, note)
         elif isinstance(note, Yours):
-            self._adopting.on_yours(note)
+            self.adopting.on_yours(note)
         elif isinstance(note, Ask):
             self._on_ask(peer, note)
         elif isinstance(note, Told):
@@ -436,7 +437,7 @@ class Locating:
         if self._is_leaving:
             return _Holder(False, 0, self._me, None)
         session = self._core.sessions.get(client_id)
-        if self._adopting.has(client_id):  # it is the client's when all of it is here
+        if self.adopting.has(client_id):  # it is the client's when all of it is here
             return _Holder(False, 0, self._me, None)
         if session is not None and self._is_here(client_id):
             return _Holder(True, self._connected_us(session), self._me, session.identity.username)
@@ -444,7 +445,7 @@ class Locating:
         return _Holder(is_coming, sys.maxsize if is_coming else 0, self._me, None)
 
     def _connected_us(self, session: Session) -> int:
-        if self._adopting.has(session.client_id) or self._drain.has_given(session.client_id):
+        if self.adopting.has(session.client_id) or self._drain.has_given(session.client_id):
             return COMING
         at = session.connected_at
         return self._core.effects.numbers.ahead_us + int(at * MICROSECONDS) if at else 0
@@ -484,6 +485,8 @@ class Locating:
         former one: the client was told that it is gone. What waits in it is moved."""
         client_id = held.client_id
         session = self._core.sessions.get(client_id)
+        if self.adopting.keeps(held):
+            return
         if (
             session is None
             or (session.identity.is_trusted and not self._moving.moves(client_id))
@@ -497,7 +500,7 @@ class Locating:
         if self._moving.moves(client_id):
             self._moving.add(client_id, held.node)
             return
-        self._adopting.forget(client_id)
+        self.adopting.forget(client_id)
         now = self._driver.time()
         self._core.displace(client_id, now)
         waiting = waiting_in(self._core, client_id)

@@ -161,6 +161,7 @@ class Nodes:
         self._fences: Final = Fences(self._peers, core, driver)
         self.drain: Final = Drain(
             *(node, self._peers, features, core, driver, self._fences, drain_s),
+            adopting=lambda: self.locating.adopting,
             on_free=lambda client_id: self.locating.on_free(client_id),
             on_begin=self._on_drain,
             move_rest=lambda client_id, to: self.locating.move_rest(client_id, to),

@@ -50,6 +50,7 @@ class Relocation:
     def __init__(
         self,
         session: Session,
+        attempt: int,
         to: Other,
         core: Broker,
         driver: LoopDriver,
@@ -58,11 +59,15 @@ class Relocation:
         on_done: Callable[["Relocation", str], None],
     ) -> None:
         self.client_id: Final = session.client_id
+        self.attempt: Final = attempt
+        """Its number, by which an answer to an earlier one is known."""
         self.to: Final = to
         self.moved: int = 0
         """How many messages have gone."""
         self.is_given: bool = False
         """Whether the session is the other node's."""
+        self.is_refused: bool = False
+        """Whether the other node has not begun it, so that it has nothing of it."""
         self._core: Final = core
         self._driver: Final = driver
         self._fences: Final = fences
@@ -78,13 +83,21 @@ class Relocation:
         self._under_way: Final[dict[int, Publish]] = {}
         self._step = _Step.BEGINS
         identity = session.identity
-        to.note(Adopt(self.client_id, identity.username, identity.mount_point, session.expiry_interval))
+        to.note(Adopt(self.client_id, identity.username, identity.mount_point, session.expiry_interval, attempt))
+
+    @property
+    def username(self) -> str | None:
+        """Of its client."""
+        return self._identity.username
 
     # ------------------------------------------------------------------ what the other node says
 
     def on_adopted(self, adopted: Adopted) -> None:
         """The other node has begun the session, or subscribes."""
+        if adopted.attempt not in (self.attempt, 0):
+            return  # it is about an earlier move
         if adopted.refusal:
+            self.is_refused = self._step is _Step.BEGINS
             self.stop(adopted.refusal)
         elif self._step is _Step.BEGINS and not adopted.subscribes:
             self._read_session()
@@ -182,9 +195,9 @@ class Relocation:
             )
             size += NOTE_BYTES + len(each.topic_filter)
             if size >= BLOB_BYTES // 2:
-                self.to.note(Filters(self.client_id, some, is_last=False))
+                self.to.note(Filters(self.client_id, some, is_last=False, attempt=self.attempt))
                 some, size = [], 0
-        self.to.note(Filters(self.client_id, some, is_last=True))
+        self.to.note(Filters(self.client_id, some, is_last=True, attempt=self.attempt))
 
     def _on_fence(self) -> None:
         local = self._local

@@ -8,8 +8,10 @@ import pytest
 from mqttlite import Client
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.extensions.nodes import draining
-from mqttlite.extensions.nodes.draining import DrainState
-from mqttlite.net.local_session import waiting_in
+from mqttlite.extensions.nodes.blobs import Adopted, Filters, Yours
+from mqttlite.extensions.nodes.draining import COMING, DrainState
+from mqttlite.net.local_link import LocalClient
+from mqttlite.net.local_session import LocalSession, waiting_in
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Connack
@@ -340,3 +342,95 @@ async def test_a_node_that_starts_again_amid_a_move_keeps_the_session_and_what_w
     await b.publish("t", "live", qos=1)
     while (await again.message())[1] != b"live":
         pass
+
+
+async def _half_way(fleet: Fleet, rig: Rig, air: Air) -> tuple[Broker, Broker, Broker]:
+    """`a` is drained, and the session of `us` moves from `b` to `c`, which subscribes and waits for `a`."""
+    a, b, c = await fleet.together("a", "b", "c")
+    device = await rig.device(b.port, "us", V5, clean_start=False, expiry=1_000)
+    await device.subscribe("t", 1)
+    await device.disconnect()
+    await drained(a)
+    await until(lambda: [each.drain for each in nodes_of(b).states()] == ["drained", ""])
+    air.delays["c", "a"] = air.delays["a", "c"] = 0.5
+    nodes_of(b).drain.begin()
+
+    def subscribes() -> bool:
+        session = core_of(c).sessions.get("us")
+        return session is not None and session.identity.is_trusted and len(session.subscriptions) > 0
+
+    await until(subscribes)
+    return a, b, c
+
+
+async def test_a_move_undone_while_the_other_node_subscribes_leaves_nothing_there(
+    fleet: Fleet, rig: Rig, air: Air
+) -> None:
+    _a, b, c = await _half_way(fleet, rig, air)
+    nodes_of(b).drain.end()
+    air.delays.clear()
+    await until(lambda: core_of(c).sessions.get("us") is None)
+    nodes_of(c).drain.begin()
+    await until(lambda: state_of(c).step == "drained")
+    again = await rig.dial(b.port, V5)
+    again.hello("us", clean_start=False, expiry=1_000)
+    assert (await again.expect(Connack)).session_present
+    await c.publish("t", "x", qos=1)
+    assert (await again.message())[1] == b"x"
+
+
+async def test_a_session_is_not_moved_on_before_it_has_come(fleet: Fleet, rig: Rig, air: Air) -> None:
+    a, b, c = await _half_way(fleet, rig, air)
+    nodes_of(a).drain.end()
+    nodes_of(c).drain.begin()
+    for _look in range(20):  # while it subscribes, and while the fence is on its way
+        await asyncio.sleep(0.02)
+        if nodes_of(c).locating.adopting.has("us"):
+            assert state_of(c).step == "draining"
+            assert [(each.sessions, each.reason) for each in state_of(c).left] == [(1, COMING)]
+            assert not nodes_of(c).drain.moves("us")
+    air.delays.clear()
+    await until(lambda: holders("us", a, b, c) == ["a"])
+    await until(lambda: state_of(c).step == state_of(b).step == "drained")
+    again = await rig.dial(b.port, V5)
+    again.hello("us", clean_start=False, expiry=1_000)
+    assert (await again.expect(Connack)).session_present
+    await b.publish("t", "x", qos=1)
+    assert (await again.message())[1] == b"x"
+
+
+async def test_answers_to_an_earlier_move_change_nothing(fleet: Fleet, rig: Rig, air: Air) -> None:
+    _a, b, c = await _half_way(fleet, rig, air)
+    of_b, of_c = nodes_of(b), nodes_of(c)
+    of_c.locating.on_note(of_c._peers["b"], Yours("us", 1, 1))
+    of_c.locating.on_note(of_c._peers["b"], Filters("us", [], is_last=True, attempt=1))  # refused, to that one
+    of_b.locating.on_note(of_b._peers["c"], Adopted("us", True, "", 1))
+    of_b.locating.on_note(of_b._peers["c"], Adopted("us", False, "not there", 1))
+    assert of_b.drain.moves("us")
+    await asyncio.sleep(0.1)
+    assert of_b.drain.moves("us")
+    assert of_c.locating.adopting.has("us")
+    air.delays.clear()
+    await until(lambda: state_of(b).step == "drained")
+    assert state_of(b).left == []
+    assert holders("us", b, c) == ["c"]
+
+
+async def test_a_session_that_is_refused_stays_and_is_tried_again(fleet: Fleet, rig: Rig) -> None:
+    a, b = await fleet.together("a", "b")
+    for broker in (b, a):  # as if both had begun one
+        local = LocalSession(core_of(broker), nodes_of(broker)._driver, lambda: None, "test", "local", "test")
+        local.connect(LocalClient(client_id="us", session_expiry_s=1_000, clean_start=False), 1)
+        local.link.leave()
+    nodes_of(a).drain.begin()
+    reason = "could not be moved: the client has a session there"
+    await until(lambda: [each.reason for each in state_of(a).left] == [reason])
+    for _look in range(25):
+        await asyncio.sleep(0.1)
+        assert [each.reason for each in state_of(a).left] == [reason]
+        assert state_of(a).step == "draining"
+    assert holders("us", a, b) == ["a", "b"]  # neither was told that its own is the older one
+    core_of(b).end_session("us", nodes_of(b)._driver.time())
+    await until(lambda: state_of(a).step == "drained")
+    assert state_of(a).left == []
+    assert holders("us", a, b) == ["b"]
