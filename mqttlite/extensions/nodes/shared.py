@@ -4,12 +4,14 @@ Each document is a key of a bucket in NATS, changed by compare-and-set, and a fi
 is stored in the bucket before its owner makes it; other nodes hear of it and put it in place of theirs. A file that
 somebody edits on this machine is compared with the bucket twice a second. Design 161 has the reasons.
 
-Invariants: a document of the bucket is replaced only by one that was made from it; one that cannot be used replaces
-nothing and is not replaced; content that gives way is kept beside, and named in the log.
+Invariants: a document of the bucket is replaced only by one that was made from it, or by a newer one, when NATS was
+restored or its bucket lost; one that cannot be used replaces nothing and is not replaced; content that gives way is
+kept beside, and named in the log.
 """
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,7 +21,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from mqttlite.extensions.cluster.engine.port import EngineError, EngineUnavailable, EngineUnfit, RevisionConflict
-from mqttlite.extensions.nodes.bucket import KEYS, MAX_DOCUMENT_BYTES, BrokenDocument, Bucket, Found, digest_of
+from mqttlite.extensions.nodes.bucket import (
+    KEYS,
+    MAX_DOCUMENT_BYTES,
+    BrokenDocument,
+    Bucket,
+    Found,
+    NewerDocument,
+    digest_of,
+)
 from mqttlite.files.atomic_file import save
 from mqttlite.files.file_version import NO_FILE, Version, version_of
 from mqttlite.files.shared_document import ChangedElsewhere, NotAgreed, SharedDocument
@@ -72,10 +82,13 @@ class _Seen(NamedTuple):
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """The revision that a file here has, and its digest."""
+    """The document of all nodes that a file here has: its epoch, number and digest."""
 
-    revision: int
+    epoch: str
+    number: int
     digest: str
+    path: str
+    """Of the file. Of another file nothing is known."""
     next_digest: str = ""
     """Of a change that was offered to the other nodes, and is in the file if they have agreed."""
 
@@ -83,13 +96,17 @@ class _Known(msgspec.Struct, frozen=True):
         """Whether a file with this digest is as the other nodes had it at some time."""
         return digest in (self.digest, self.next_digest)
 
+    def is_of(self, found: Found) -> bool:
+        """Whether it is the document of the bucket, perhaps of another one with the same."""
+        return (self.number, self.digest) == (found.number, found.digest)
+
 
 class DocumentState(msgspec.Struct, kw_only=True):
     """A document that all nodes have, as this node sees it."""
 
     name: str
     revision: int
-    """0: no node has stored it yet."""
+    """Its number. 0: no operator has changed it yet."""
     current: bool
     """Whether it is that of all nodes here, and may be changed."""
     reason: str
@@ -104,6 +121,8 @@ class _Held:
     def __init__(self, document: SharedDocument, known: _Known | None) -> None:
         self.document: Final = document
         self.known: _Known | None = known
+        self.revision: int = 0
+        """Of the key, when the bucket was last asked; 0: there was none."""
         self.is_looked_at: bool = False
         """Whether it was compared with the bucket since the start, so that changes may be made."""
         self.is_due: bool = True
@@ -126,6 +145,16 @@ class _Held:
     @property
     def name(self) -> str:
         return self.document.name
+
+    def gives_way_silently(self, here: _Seen, found: Found) -> bool:
+        """Whether the content here was that of all nodes earlier, or was made by this start."""
+        if self.known is None:
+            return self.document.gives_way
+        return self.known.has(here.digest) and (self.known.number == 0 or self.known.epoch == found.epoch)
+
+    @property
+    def path(self) -> str:
+        return str(self.document.path or "")
 
     @property
     def is_verified(self) -> bool:
@@ -162,6 +191,8 @@ class SharedDocuments:
         self._away: str = "NATS was not reached yet"
         self._tasks: Final[list[asyncio.Task[None]]] = []
         self._are_looked_at: Final = asyncio.Event()
+        self._has_gone_back: Final = asyncio.Event()
+        """Whether the revisions of the bucket are lower than before."""
         for held in self._held.values():
             held.document.agreeing = partial(self._agree, held)
 
@@ -193,7 +224,7 @@ class SharedDocuments:
         return [
             DocumentState(
                 name=name,
-                revision=0 if held.known is None else held.known.revision,
+                revision=0 if held.known is None else held.known.number,
                 current=self._is_current(held),
                 reason=held.trouble or held.complaint or ("" if held.is_looked_at else self._away),
                 refused=held.refused,
@@ -226,12 +257,23 @@ class SharedDocuments:
             )
         if len(content) > MAX_DOCUMENT_BYTES:
             raise NotAgreed(f"{held.name} would have {len(content)} bytes: nodes share {MAX_DOCUMENT_BYTES} at most")
-        known = held.known or _Known(0, "")
+        known = held.known or _Known("", 0, "", held.path)
+        if known.path != held.path:
+            held.wake()
+            raise NotAgreed(f"{held.name} is in another file since a moment ago, so it is not changed: try again")
         digest = await asyncio.to_thread(digest_of, held.name, content)
-        await self._save_known(held.name, _Known(known.revision, known.digest, digest))
         try:
-            revision = await self._bucket.put(held.name, content, known.revision)
+            found = await self._bucket.get(held.name)
+            if found is not None and not known.is_of(found):
+                raise RevisionConflict(KEYS + held.name, held.revision)
+            await self._save_known(held.name, msgspec.structs.replace(known, next_digest=digest))
+            epoch, revision = (_new_epoch(), 0) if found is None else (found.epoch, found.revision)
+            found = await self._bucket.put(held.name, content, epoch, known.number + 1, revision)
+        except BrokenDocument as error:
+            self._refuse_broken(held, error)
+            raise NotAgreed(held.trouble) from None
         except RevisionConflict:
+            await self._forget_offer(held)
             held.wake()
             held.refused += 1
             raise ChangedElsewhere(
@@ -239,13 +281,21 @@ class SharedDocuments:
                 "moment: look, and try again"
             ) from None
         except EngineError as error:
+            await self._forget_offer(held)
             held.wake()
             raise NotAgreed(
                 f"the other nodes cannot have the change of {held.name}, so it is not made here: {error}. If NATS has "
                 "it all the same, it is made at all nodes; look before you try again"
             ) from None
-        held.known = _Known(revision, digest)
+        self._note(held, found)
         held.wake()  # to see whether its owner has written it
+
+    async def _forget_offer(self, held: _Held) -> None:
+        """A change was made nowhere, as far as is known: if it is in the file later, somebody has edited that."""
+        if held.known is not None:
+            await self._save_known(held.name, held.known)
+        elif self._saved.get(held.name) is not None:
+            await self._save_known(held.name, _Known("", 0, "", held.path))
 
     # ------------------------------------------------------------------ the bucket and the files
 
@@ -269,10 +319,25 @@ class SharedDocuments:
             await asyncio.sleep(OPEN_AGAIN_S)
 
     async def _follow(self, engine: "Engine") -> None:
-        """Wake the documents that other nodes have changed."""
+        """Wake the documents that other nodes have changed. A bucket that is another one, or an older state of it, is
+        read from its beginning."""
+        while True:
+            self._has_gone_back.clear()
+            reading = self._loop.create_task(self._wake_changed(engine))
+            going_back = self._loop.create_task(self._has_gone_back.wait())
+            try:
+                await asyncio.wait({reading, going_back}, return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    return reading.result()
+            finally:
+                reading.cancel()
+                going_back.cancel()
+                await asyncio.wait({reading, going_back})
+
+    async def _wake_changed(self, engine: "Engine") -> None:
         async for entry in engine.watch(KEYS):
             held = self._held.get(entry.key.removeprefix(KEYS))
-            if held is not None and (held.known is None or entry.revision != held.known.revision):
+            if held is not None and entry.revision != held.revision:
                 held.wake()
 
     async def _keep(self, held: _Held, bucket: Bucket) -> None:
@@ -293,19 +358,23 @@ class SharedDocuments:
                     await held.woken.wait()
 
     async def _check(self, held: _Held, bucket: Bucket) -> None:
-        """See whether the bucket has another revision than is known here, or does not answer."""
+        """See whether the bucket has another document than is known here, or does not answer."""
         held.check_at = self._loop.time() + CHECK_S
         try:
             found = await bucket.get(held.name)
         except (EngineError, BrokenDocument):
             held.is_due = True
             return
-        if found is not None and (held.known is None or held.known.revision != found.revision):
+        if found is None:
+            held.is_due = held.known is not None
+        elif held.known is None or not held.known.is_of(found):
             held.is_due = True
 
     async def _look(self, held: _Held, bucket: Bucket) -> None:
         document = held.document
         seen = version_of(document.path)
+        if held.known is not None and held.known.path != held.path:
+            held.known = None
         try:
             here = await asyncio.to_thread(_read, document, seen)
             if held.former != (seen, here.digest):
@@ -330,6 +399,9 @@ class SharedDocuments:
                 *(held, logging.ERROR),
                 f"{held.name} cannot be made what other nodes have: {error.filename}: {error.strerror}",
             )
+        except BrokenDocument as error:
+            held.is_looked_at, held.seen = True, seen
+            self._refuse_broken(held, error)
         except NotAgreed as error:
             held.is_looked_at, held.seen, held.trouble = True, seen, str(error)
             self._complain(held, logging.ERROR, held.trouble)
@@ -339,7 +411,7 @@ class SharedDocuments:
 
     def _is_settled(self, held: _Held, here: _Seen) -> bool:
         """Whether nobody seems to be writing the file. At the start nobody is waited for."""
-        if not held.is_looked_at:
+        if not held.is_looked_at or held.document.merge is not None:
             return True
         return held.former == (here.version, here.digest) and (
             here.content != b"" or self._loop.time() - held.same_since >= EMPTY_S
@@ -348,42 +420,65 @@ class SharedDocuments:
     async def _compare(self, held: _Held, here: _Seen, bucket: Bucket, *, is_settled: bool) -> bool:
         """Make the document here and that of the bucket the same. False if it must wait until the file is settled.
         Raises `EngineError`, `OSError`, `NotAgreed` and `_Edited`."""
-        known, content = held.known, here.content
-        try:
-            found = await bucket.get(held.name)
-        except BrokenDocument as error:
-            self._refuse_broken(held, str(error))
-            return True
-        merge = held.document.merge
-        if found is None:
-            if content is not None and merge is not None:
-                await self._put_merged(held, bucket, merge(content, None), 0)
-            elif content is not None:
-                await self._put(held, bucket, content, 0)
+        known, content, merge = held.known, here.content, held.document.merge
+        found = await bucket.get(held.name)
+        self._note_revision(held, 0 if found is None else found.revision)
+        if found is None and content is None:
+            held.trouble = held.complaint = ""
+        elif content is not None and (found is None or (known is not None and found.number < known.number)):
+            if not is_settled:
+                held.is_due = True
+                return False
+            await self._give(held, bucket, content if merge is None else merge(content, content), here, found)
+        elif found is None:
+            assert content is None
         elif here.digest == found.digest:
             self._know(held, found)
-        elif held.document.gives_way or (known is not None and known.has(here.digest)):
+        elif held.gives_way_silently(here, found):
             await self._replace(held, bucket, found, here)
         elif content is not None and merge is not None:
-            await self._put_merged(held, bucket, merge(content, await bucket.content(found)), found.revision)
+            merged = merge(content, await bucket.content(found))
+            await self._put(held, bucket, merged, found.epoch, found.number + 1, found.revision)
+            await held.document.replace(merged)
         elif not is_settled:
-            held.is_due = known is None or known.revision != found.revision
+            held.is_due = known is None or not known.is_of(found)
             return False
         elif content is None:
             await self._replace(held, bucket, found, here)
-        elif known is not None and known.revision == found.revision:
-            await self._put(held, bucket, content, found.revision)
+        elif known is not None and known.is_of(found):
+            await self._put(held, bucket, content, found.epoch, found.number + 1, found.revision)
             if held.document.reload is not None:
                 await held.document.reload(content)
         else:
             await self._refuse(held, bucket, here, found)
         return True
 
-    async def _put_merged(self, held: _Held, bucket: Bucket, merged: bytes, revision: int) -> None:
-        await self._put(held, bucket, merged, revision)
-        await held.document.replace(merged)
+    async def _give(self, held: _Held, bucket: Bucket, content: bytes, here: _Seen, found: Found | None) -> None:
+        """NATS has nothing, or an older document than was here: it was restored, or its bucket lost. Put there what is
+        here. A bucket that is begun again gets the same number, so that a node that knows more does the same after
+        this one."""
+        known, path = held.known, held.document.path
+        if known is None:
+            await self._put(held, bucket, content, _new_epoch(), 0 if held.document.gives_way else 1, 0)
+        elif found is None:
+            number = known.number + (known.digest != here.digest)
+            await self._put(held, bucket, content, _new_epoch(), number, 0)
+        else:
+            kept = ""
+            if path is not None and found.number:
+                with suppress(BrokenDocument):
+                    await asyncio.to_thread(save, path.with_name(path.name + REFUSED), await bucket.content(found))
+                    kept = f" What was there is in {path.name}{REFUSED}."
+            await self._put(held, bucket, content, known.epoch, known.number + 1, found.revision)
+            _log.error(
+                "%s: NATS had revision %d, which node %s has made, and there was a revision %d: what is here is given "
+                "to all nodes again.%s",
+                *(held.name, found.number, found.node, known.number, kept),
+            )
+        if held.document.merge is not None and content != here.content:
+            await held.document.replace(content)
 
-    async def _put(self, held: _Held, bucket: Bucket, content: bytes, revision: int) -> None:
+    async def _put(self, held: _Held, bucket: Bucket, content: bytes, epoch: str, number: int, revision: int) -> None:
         """Give the content here to the other nodes."""
         try:
             await asyncio.to_thread(held.document.check, content)
@@ -394,11 +489,8 @@ class SharedDocuments:
                 f"{held.name} is not given to the other nodes: it has {len(content)} bytes, and they share "
                 f"{MAX_DOCUMENT_BYTES} at most"
             )
-        stored = await bucket.put(held.name, content, revision)
-        held.known = _Known(stored, await asyncio.to_thread(digest_of, held.name, content))
-        held.trouble = held.complaint = ""
-        held.document.gives_way = False
-        _log.info("%s: the other nodes have what is here, as revision %d", held.name, stored)
+        self._know(held, await bucket.put(held.name, content, epoch, number, revision))
+        _log.info("%s: the other nodes have what is here, as revision %d", held.name, number)
 
     async def _replace(self, held: _Held, bucket: Bucket, found: Found, here: _Seen) -> bool:
         """Put the content of the bucket in place of that here. False if it cannot be used. Raises `_Edited`."""
@@ -406,7 +498,7 @@ class SharedDocuments:
         try:
             await asyncio.to_thread(held.document.check, content)
         except ValueError as error:
-            self._refuse_broken(held, str(error))
+            self._refuse_broken(held, error)
             return False
         if version_of(held.document.path) != here.version:
             raise _Edited
@@ -429,17 +521,34 @@ class SharedDocuments:
                 *(held.name, found.revision, found.node, kept),
             )
 
-    def _refuse_broken(self, held: _Held, why: str) -> None:
-        held.trouble = (
-            f"{held.name} in NATS cannot be used, so it stays as it is here, and cannot be changed: {why}. Remove it "
-            f"there ('nats kv del' with the key {KEYS}{held.name}): then the first node gives the others what it has"
-        )
+    def _refuse_broken(self, held: _Held, why: Exception) -> None:
+        if isinstance(why, NewerDocument):
+            held.trouble = (
+                f"{held.name} in NATS is of a newer version, so it stays as it is here, and cannot be changed here: "
+                f"{why}. Upgrade this node"
+            )
+        else:
+            held.trouble = (
+                f"{held.name} in NATS cannot be used, so it stays as it is here, and cannot be changed: {why}. "
+                f"Remove it there ('nats kv del' with the key {KEYS}{held.name}): then the first node gives the others "
+                "what it has"
+            )
         self._complain(held, logging.ERROR, held.trouble)
 
     def _know(self, held: _Held, found: Found) -> None:
-        held.known = _Known(found.revision, found.digest)
+        self._note(held, found)
         held.trouble = held.complaint = ""
-        held.document.gives_way = False
+
+    def _note(self, held: _Held, found: Found) -> None:
+        held.known = _Known(found.epoch, found.number, found.digest, held.path)
+        self._note_revision(held, found.revision)
+        if found.number:
+            held.document.gives_way = False
+
+    def _note_revision(self, held: _Held, revision: int) -> None:
+        if revision < held.revision:
+            self._has_gone_back.set()
+        held.revision = revision
 
     def _complain(self, held: _Held, level: int, sentence: str) -> None:
         if sentence != held.complaint:
@@ -486,3 +595,7 @@ def _read(document: SharedDocument, version: Version) -> _Seen:
     """The document here, whose file had this version before."""
     content = document.read()
     return _Seen(version, content, None if content is None else digest_of(document.name, content))
+
+
+def _new_epoch() -> str:
+    return secrets.token_hex(8)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers, Outcome
@@ -92,7 +93,7 @@ class Node:
 
     def _is_known(self) -> bool:
         known = json.loads((self.folder / KNOWN_FILE).read_bytes()) if (self.folder / KNOWN_FILE).exists() else {}
-        return bool(known.get("colours", {}).get("revision") == self.figure("revision"))
+        return bool(known.get("colours", {}).get("number") == self.figure("revision"))
 
 
 class World:
@@ -288,9 +289,10 @@ async def test_servers_that_do_not_fit_are_named_once_and_tried_again(
 
 
 async def offered(node: Node, other: Node, content: bytes, outcome: Outcome) -> None:
-    """A change whose request has this outcome. Meanwhile nobody else asks the engine, for both locks are held."""
+    """A change whose second request, which stores it, has this outcome. Meanwhile nobody else asks the engine, for
+    both locks are held."""
     async with other.document.lock, node.document.lock:
-        outcomes = iter([outcome])
+        outcomes = iter([Outcome.ANSWERED, outcome])
         node.servers.outcome = lambda: next(outcomes, Outcome.ANSWERED)
         await node.document.agree(content)
         save(node.path, content)
@@ -551,3 +553,166 @@ async def test_what_is_known_of_the_files_survives_only_whole(world: World, capl
     assert f"{KNOWN_FILE} cannot be used" in caplog.text
     assert (a.folder / "colours.refused").read_text() == "red"
     assert a.text == "blue"
+
+
+# ---------------------------------------------------------------------- NATS that was restored or lost
+
+
+def lose_bucket(world: World) -> None:
+    """The bucket is made again: it is empty, and its revisions begin with 1."""
+    world.servers.keys.clear()
+    world.servers._revision = 0
+    world.servers.wake()
+
+
+async def test_an_older_state_of_nats_takes_the_place_of_nothing(
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_module, "CHECK_S", 0.1)
+    a, b = [await world.start(name, "red") for name in "ab"]
+    older = dict(world.servers.keys)
+    await a.change("blue")
+    await b.has("blue")
+    world.servers.keys.update(older)
+    world.servers._revision = 1
+    await until(lambda: "what is here is given to all nodes again" in caplog.text)
+    await until(lambda: a.figure("revision") == b.figure("revision") == 3)
+    assert (a.text, b.text) == ("blue", "blue")
+    assert "red" in [each.read_text() for each in world.folder.glob("*/colours.refused")]
+    await b.change("green")
+    await a.has("green")
+
+
+async def test_a_node_that_knows_more_wins_over_one_that_starts_first_with_a_new_bucket(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    await b.shared.stop()
+    for content in ("blue", "green"):
+        await a.change(content)
+        await a.has(content)
+    await a.shared.stop()
+    lose_bucket(world)
+    b = await world.start("b")
+    assert b.text == "red"
+    a = await world.start("a")
+    assert a.text == "green"
+    await b.has("green")
+
+
+async def test_content_that_was_made_with_a_new_bucket_is_kept_when_a_node_knows_more(world: World) -> None:
+    a = await world.start("a", "red")
+    for content in ("blue", "green"):
+        await a.change(content)
+        await a.has(content)
+    await a.shared.stop()
+    lose_bucket(world)
+    c = await world.start("c", "white")
+    await c.has("white")
+    a = await world.start("a")
+    await c.has("green")
+    assert (c.folder / "colours.refused").read_text() == "white"
+    assert (a.folder / "colours.refused").read_text() == "white"
+
+
+async def test_defaults_of_a_new_node_do_not_win_with_a_new_bucket(world: World) -> None:
+    a = await world.start("a", "red")
+    await a.has("red")
+    await a.shared.stop()
+    lose_bucket(world)
+    c = world.node("c")
+    c.path.write_text("made by chance")
+    c.document.gives_way = True
+    await c.shared.start()
+    assert c.figure("revision") == 0
+    a = await world.start("a")
+    assert a.text == "red"
+    await c.has("red")
+    assert not list(world.folder.glob("*/colours.refused"))
+
+
+async def test_an_equal_revision_of_another_bucket_is_another_document(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    b = await world.start("b", "red")
+    await b.has("red")
+    assert b.engine is not None
+    b.engine.is_cut_off = True
+    lose_bucket(world)
+    a = await world.start("a", "white")
+    await a.has("white")
+    assert world.servers.keys[KEYS + "colours"].revision == 1
+    monkeypatch.setattr(shared_module, "CHECK_S", 0.1)
+    b.engine.is_cut_off = False
+    with suppress(NotAgreed):
+        await b.change("green")
+    await b.has("white")
+    assert a.text == "white"
+    assert (b.folder / "colours.refused").read_text() == "red"
+
+
+async def test_a_broken_document_that_is_removed_lets_changes_be_made_again(world: World) -> None:
+    a = await world.start("a")
+    world.broken(b"by hand")
+    await until(lambda: a.figure("current") == 0 and "cannot be used" in a.shared.states()[0].reason)
+    world.servers.change(KEYS + "colours", None, 1)
+    world.servers.wake()
+    await until(lambda: a.figure("current") == 1)
+    await a.change("blue")
+    assert a.shared.states()[0].reason == ""
+
+
+async def test_a_change_that_was_refused_and_is_then_written_into_the_file_is_given_to_all(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await a.has("red")
+    assert a.engine is not None
+    with pytest.raises(NotAgreed):
+        await offered(a, b, b"blue", Outcome.REQUEST_LOST)
+    await a.has("red")
+    await a.shared.stop()
+    a = await world.start("a", "blue")
+    assert a.text == "blue"
+    await b.has("blue")
+
+
+async def test_of_another_file_nothing_is_known(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    other = b.path.with_name("other")
+    other.write_text("green")
+    b.path = b.document.path = other
+    await b.has("red")
+    assert b.path.with_name("other.refused").read_text() == "green"
+    assert a.text == "red"
+
+
+async def test_a_document_of_a_newer_version_advises_to_upgrade_and_not_to_remove_it(world: World) -> None:
+    a = await world.start("a", "red")
+    world.broken(msgspec.msgpack.encode([2, "b", {"something": "new"}]))
+    await until(lambda: "Upgrade this node" in a.shared.states()[0].reason)
+    with pytest.raises(NotAgreed) as error:
+        await a.change("blue")
+    assert "node b has stored it in version 2, and this node knows 1" in str(error.value)
+    assert "Remove" not in str(error.value)
+    assert a.text == "red"
+
+
+async def test_a_lost_file_of_a_large_document_is_named_with_advice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "MAX_INLINE_BYTES", 10)
+    a = await world.start("a", "x" * 11)
+    await a.has("x" * 11)
+    world.servers.files.clear()
+    b = await world.start("b", "red")
+    assert "its content is lost: the engine has no file" in b.shared.states()[0].reason
+    assert "'nats kv del'" in b.shared.states()[0].reason
+    assert b.text == "red"
+
+
+async def test_a_large_change_that_comes_second_leaves_no_file(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_module, "MAX_INLINE_BYTES", 10)
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    await asyncio.gather(a.change("x" * 11), b.change("y" * 11), return_exceptions=True)
+    await until(lambda: a.text == b.text != "red")
+    assert len(world.servers.files) == 1
