@@ -12,14 +12,13 @@ import base64
 import binascii
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
+from mqttlite.files.atomic_file import changing
 from mqttlite.security.hashes import PasswordHash, parse_hash
 from mqttlite.security.keys import (
     MAX_ITERATIONS,
@@ -263,54 +262,17 @@ def _lines_of(path: Path, content: bytes) -> list[str]:
 
 
 def _rewrite(path: Path, change: Callable[[list[str]], Iterable[str]], *, create: bool) -> None:
-    """Replace the file with a changed copy. The copy, `FILE.new`, also locks out a second concurrent change."""
-    path = path.resolve()  # keep a symbolic link
-    new = path.with_name(f"{path.name}.new")
+    """Replace the file with a changed copy, while neither a broker nor another command does."""
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
-    except FileExistsError:
-        raise PasswordFileError(
-            f"{new} exists: another change is under way; if none is, one was cut off, and the file may be removed"
-        ) from None
-    except OSError as error:
-        raise PasswordFileError(f"{new} cannot be written: {error.strerror}") from None
-    try:
-        with open(descriptor, "wb") as file:
+        with changing(path) as replace:
             if create and path.exists():
                 raise PasswordFileError(f"{path} exists already; without --create the user is added to it")
             if not create and not path.exists():
                 raise PasswordFileError(f"{path}: no such file; --create makes it")
             lines = list(change([] if create else _lines(path)))
-            file.write(_content_of(path, lines))
-            file.flush()
-            os.fsync(descriptor)
-            if not create:
-                _inherit(descriptor, path)
-        os.replace(new, path)
-    except BaseException as error:
-        new.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise PasswordFileError(f"{path} cannot be written: {error.strerror}") from None
-        raise
-    _sync_directory(path.parent)
-
-
-def _inherit(descriptor: int, path: Path) -> None:
-    """Keep owner, group and read permissions: the broker may run as another user than the editor."""
-    if hasattr(os, "fchown"):
-        was = path.stat()
-        with suppress(PermissionError):
-            os.fchown(descriptor, was.st_uid, was.st_gid)
-            os.fchmod(descriptor, 0o600 | was.st_mode & 0o060)
-
-
-def _sync_directory(directory: Path) -> None:
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            replace(_content_of(path, lines))
+    except OSError as error:
+        raise PasswordFileError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def new_salt() -> bytes:

@@ -143,7 +143,7 @@ def test_a_write_that_fails_leaves_the_former_file(path: Path, call: str, monkey
 
 
 def test_files_left_by_a_crash_do_no_harm(path: Path) -> None:
-    path.with_name(f"{path.name}.new").write_text("{half")
+    path.with_name(f"{path.name}.new-0123456789abcdef").write_text("{half")
     assert set(load(path).clients) == {"admin"}
     path.chmod(0o640)
     save(path, b'{"clients": []}')

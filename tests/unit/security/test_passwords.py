@@ -4,9 +4,14 @@ import asyncio
 import errno
 import itertools
 import logging
+import os
 import stat
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -14,6 +19,7 @@ import pytest
 from mqttlite.client.scram import ScramSha256
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.question import Authenticate
+from mqttlite.files import atomic_file
 from mqttlite.security import password_file
 from mqttlite.security.auth_chain import AuthChain
 from mqttlite.security.authenticator import Credentials, TooBusy
@@ -173,20 +179,114 @@ def test_a_link_to_the_file_stays_a_link(path: Path) -> None:
     assert len(load(path)) == 1
 
 
-def test_two_changes_at_once_do_not_lose_one(path: Path) -> None:
-    other = path.with_name("users.new")
-    other.touch()
-    with pytest.raises(PasswordFileError, match="another change is under way"):
+no_locks = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no locks that leave readers alone")
+
+
+@no_locks
+def test_a_change_waits_for_another_one_but_not_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic_file, "MAX_WAIT_S", 0.05)
+    why = "cannot be written: another change of it is under way"
+    with atomic_file.changing(path), pytest.raises(PasswordFileError, match=why):
         delete_user(path, "bob")
-    assert other.exists()
     assert len(load(path)) == 2
+    delete_user(path, "bob")
+    assert len(load(path)) == 1
+    path.unlink()
+    with atomic_file.changing(path), pytest.raises(PasswordFileError, match=why):
+        set_user(path, "ann", ANN, create=True)
+    assert not path.exists()
+
+
+@no_locks
+@pytest.mark.parametrize("is_new", [False, True])
+def test_changes_at_once_lose_none_and_leave_nothing(path: Path, is_new: bool) -> None:
+    if is_new:
+        path.unlink()
+
+    def add(number: int) -> None:
+        with atomic_file.changing(path) as replace:
+            was = path.read_bytes() if path.exists() else b""
+            replace(was + f"u{number}:{format_keys(ANN)}\n".encode())
+
+    with ThreadPoolExecutor(16) as threads:
+        assert all(each is None for each in threads.map(add, range(100)))
+    assert {f"u{number}" for number in range(100)} <= load(path).names()
+    assert [each.name for each in path.parent.iterdir()] == ["users"]
+
+
+@no_locks
+def test_a_broker_that_writes_the_file_waits_for_a_command(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = f"{LINE}\n".encode()
+    has_read, may_go_on = threading.Event(), threading.Event()
+    make = password_file._content_of
+
+    def slow(*arguments: Any) -> bytes:
+        has_read.set()
+        may_go_on.wait(10)
+        return make(*arguments)
+
+    monkeypatch.setattr(password_file, "_content_of", slow)
+    with ThreadPoolExecutor(2) as threads:
+        command = threads.submit(set_user, path, "cid", BOB, create=False)
+        assert has_read.wait(10)
+        broker = threads.submit(atomic_file.save, path, theirs)
+        with pytest.raises(TimeoutError):
+            broker.result(0.1)
+        may_go_on.set()
+        command.result(10)
+        broker.result(10)
+    assert path.read_bytes() == theirs
+    assert [each.name for each in path.parent.iterdir()] == ["users"]
+
+
+@no_locks
+def test_a_lock_is_that_of_the_file_that_is_there_now(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic_file, "MAX_WAIT_S", 0.05)
+    real, other = atomic_file._is_locked, path.with_name("other")
+    other.write_text("of a writer between the opening of the file and the lock")
+
+    def late(lock: int) -> bool:
+        if other.exists():
+            other.replace(path)
+        return real(lock)
+
+    monkeypatch.setattr(atomic_file, "_is_locked", late)
+    with atomic_file.changing(path), pytest.raises(OSError, match="another change of it is under way"):
+        atomic_file.save(path, b"")
+
+
+def test_writers_of_a_file_have_temporary_files_of_their_own(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a file system has no locks: one writer goes on while another one has written nothing yet."""
+    monkeypatch.setattr(atomic_file, "_is_locked", lambda lock: True)
+    before = path.read_bytes()
+    arrived, may_go_on = [threading.Event(), threading.Event()], [threading.Event(), threading.Event()]
+    numbers = itertools.count()
+
+    def wait(descriptor: int, path: Path) -> None:
+        number = next(numbers)
+        arrived[number].set()
+        may_go_on[number].wait(10)
+
+    monkeypatch.setattr(atomic_file, "_inherit", wait)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(atomic_file.save, path, b"first")
+        assert arrived[0].wait(10)
+        second = threads.submit(atomic_file.save, path, b"second")
+        assert arrived[1].wait(10)
+        may_go_on[0].set()
+        with suppress(FileNotFoundError):  # the second one took its file for what a crash had left
+            first.result(10)
+        assert path.read_bytes() in (before, b"first")
+        may_go_on[1].set()
+        second.result(10)
+    assert path.read_bytes() == b"second"
 
 
 def test_a_change_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mqttlite.security.password_file.os.fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(PasswordFileError, match="cannot be written: No space left"):
         delete_user(path, "bob")
     assert len(load(path)) == 2
