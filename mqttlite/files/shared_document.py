@@ -40,11 +40,11 @@ class SharedDocument:
         lock: asyncio.Lock,
         read: Callable[[], bytes | None] | None = None,
         reload: Callable[[bytes], Awaitable[None]] | None = None,
-        merge: Callable[[bytes, bytes | None], bytes] | None = None,
+        merge: Callable[[bytes, bytes], bytes] | None = None,
     ) -> None:
         """`path` is the file of the document, which `read` reads if nothing else is given. `merge` makes one of the
-        content here, which was changed while no node could be asked, and of another node's, if there is any; without
-        it, such a change is refused."""
+        content here, which was changed while no node could be asked, and of that in NATS (the same content if there is
+        none); without it, such a change is refused."""
         self.name: Final = name
         self.check: Final = check
         self.replace: Final = replace

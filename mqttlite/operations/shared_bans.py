@@ -130,13 +130,10 @@ class SharedBans:
                 await self._enforce(ban)
         await self._write(content)
 
-    def _merge(self, mine: bytes, theirs: bytes | None) -> bytes:
-        """The bans of all nodes, with those that were made here while no other node could be reached; if no node has
-        stored any, all that are here."""
-        if theirs is None:
-            kept = [msgspec.structs.replace(each, is_alone=False) for each in _parse(mine).bans]
-            return msgspec.json.encode(_Document(1, kept))
-        merged = {_key(each): each for each in _parse(theirs).bans}
+    def _merge(self, mine: bytes, theirs: bytes) -> bytes:
+        """The bans of all nodes, with those that were made here while no other node could be reached. Where no node
+        has stored any, those that are here are `theirs`, too."""
+        merged = {_key(each): msgspec.structs.replace(each, is_alone=False) for each in _parse(theirs).bans}
         last = max((each.number for each in merged.values()), default=0)
         for entry in _parse(mine).bans:
             key = _key(entry)

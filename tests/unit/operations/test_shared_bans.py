@@ -92,7 +92,8 @@ async def test_bans_stay_when_no_node_has_stored_any() -> None:
     a.shared.document.agreeing = refuse
     await a.shared.add("client", "y", 60, "", "")
     assert a.shared.document.merge is not None
-    await a.shared.document.replace(a.shared.document.merge(await a.content(), None))
+    content = await a.content()
+    await a.shared.document.replace(a.shared.document.merge(content, content))
     assert a.values() == [(1, "x"), (2, "y")]
     assert not any(each.is_alone for each in a.bans.list())
 
