@@ -103,8 +103,8 @@ class Permissions:
 
     @property
     def documents(self) -> list[SharedDocument]:
-        """What of it all nodes have."""
-        rules = [] if self._runtime.config.acl_file is None else [self.live_rules.document]
+        """What of it all nodes have; the rules also without a file, for a reload may name one."""
+        rules = [self.live_rules.document]
         return rules if self._dynamic_document is None else [*rules, self._dynamic_document]
 
     async def close(self) -> None:

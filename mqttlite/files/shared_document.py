@@ -51,6 +51,8 @@ class SharedDocument:
         self.reload: Final = reload
         self.path: Path | None = path
         """Another one after a reload of the configuration that names another file."""
+        self.is_used: bool = True
+        """False while the configuration names no file for it: until then, nothing of it is changed here."""
         self.lock: Final = lock
         self.read: Final = read or self._read_file
         self.merge: Final = merge

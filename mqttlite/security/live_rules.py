@@ -149,6 +149,7 @@ class LiveRules:
 
     def _note_file(self) -> None:
         self.document.path = None if self._acl_file is None else Path(self._acl_file)
+        self.document.is_used = self._acl_file is not None
         if self._acl_file is None:
             self._has_file.clear()
         else:

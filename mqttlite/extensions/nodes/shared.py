@@ -230,6 +230,7 @@ class SharedDocuments:
                 refused=held.refused,
             )
             for name, held in sorted(self._held.items())
+            if held.document.is_used
         ]
 
     def _is_current(self, held: _Held) -> bool:
@@ -373,6 +374,9 @@ class SharedDocuments:
     async def _look(self, held: _Held, bucket: Bucket) -> None:
         document = held.document
         seen = version_of(document.path)
+        if not document.is_used:  # what is known holds if the same file is used again
+            held.is_looked_at, held.is_due, held.seen = True, False, NO_FILE
+            return
         if held.known is not None and held.known.path != held.path:
             held.known = None
         try:

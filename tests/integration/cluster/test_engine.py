@@ -396,3 +396,41 @@ async def test_a_look_at_a_cluster_creates_nothing(nats_servers: NatsServers) ->
     finally:
         await engine.close()
     assert await streams_of(options) == []
+
+
+@pytest.mark.slow
+async def test_keys_and_files_of_nodes_are_made_again_when_the_servers_have_lost_them(
+    nats_servers: NatsServers, tmp_path: Path
+) -> None:
+    options = options_of(nats_servers)
+    (tmp_path / "sent").write_bytes(b"content")
+    engine = await NatsEngine.open_bucket(options, 1)
+    try:
+        revision = await engine.put("key", b"value", 0)
+        await engine.put_file("file", tmp_path / "sent")
+        await forget_cluster(options)
+        assert await engine.get("key") is None
+        assert await engine.put("key", b"value", 0) <= revision
+        with pytest.raises(NoSuchFile):
+            await engine.get_file("file", tmp_path / "got")
+        await forget_cluster(options)
+        await engine.put_file("file", tmp_path / "sent")
+        await engine.get_file("file", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == b"content"
+    finally:
+        await engine.close()
+        await forget_cluster(options)
+
+
+@pytest.mark.slow
+async def test_keys_of_a_cluster_are_not_made_again_when_the_servers_have_lost_them(nats_servers: NatsServers) -> None:
+    options = options_of(nats_servers)
+    engine = await open_engine(options)
+    try:
+        await engine.put("key", b"value", 0)
+        await forget_cluster(options)
+        with pytest.raises(EngineUnavailable, match="it has no stream KV_"):
+            await engine.get("key")
+        assert await streams_of(options) == []
+    finally:
+        await engine.close()

@@ -501,3 +501,20 @@ async def test_a_broken_document_is_named_and_refuses_changes_while_all_else_goe
         assert lines[3].startswith("topics\t0\tbehind\t0\ttopics in NATS cannot be used")
         listed = (await a.client(Role.VIEWER).get("/api/v1/nodes/documents")).json()["items"]
         assert [(each["name"], each["current"]) for each in listed] == [(label["document"], so) for label, so in wanted]
+
+
+async def test_rules_whose_file_is_first_named_by_a_reload_are_at_all_nodes(fleet: Fleet, tmp_path: Path) -> None:
+    a, b = await fleet.together("a", "b")
+    files = [tmp_path / "rules-a", tmp_path / "rules-b"]
+    for node, file in zip((a, b), files, strict=True):
+        file.write_text("topic readwrite #\n")
+        await assembly_of(node).permissions.live_rules.use(str(file), [], {})
+    await until(lambda: all("acl" in [each.name for each in _documents(node) if each.current] for node in (a, b)))
+    await assembly_of(a).permissions.live_rules.replace_file(b"topic read strict/#\n")
+    await until(lambda: files[1].read_text() == "topic read strict/#\n")
+
+
+def _documents(node: Broker) -> list[shared_module.DocumentState]:
+    nodes = assembly_of(node).nodes
+    assert nodes is not None
+    return nodes.documents()

@@ -716,3 +716,17 @@ async def test_a_large_change_that_comes_second_leaves_no_file(world: World, mon
     await asyncio.gather(a.change("x" * 11), b.change("y" * 11), return_exceptions=True)
     await until(lambda: a.text == b.text != "red")
     assert len(world.servers.files) == 1
+
+
+async def test_a_document_without_a_file_for_a_while_has_what_was_changed_meanwhile(world: World) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    await b.has("red")
+    b.document.path, b.document.is_used = None, False  # as a reload of the configuration does
+    await asyncio.sleep(0.1)
+    await a.change("blue")
+    await asyncio.sleep(0.1)
+    assert (b.text, b.shared.states()) == ("red", [])
+    b.document.path, b.document.is_used = b.path, True
+    await b.has("blue")
+    assert a.text == "blue"
+    assert not (b.folder / "colours.refused").exists()

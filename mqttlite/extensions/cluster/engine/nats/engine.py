@@ -11,9 +11,9 @@ the read is made again. An heir knows the sequence of its own first append, so i
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import msgspec
 from nats.aio.msg import Msg
@@ -29,7 +29,14 @@ from mqttlite.extensions.cluster.engine.nats.files import NatsFiles
 from mqttlite.extensions.cluster.engine.nats.fitness import Look, check, look_at
 from mqttlite.extensions.cluster.engine.nats.keys import NatsKeys
 from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
-from mqttlite.extensions.cluster.engine.nats.streams import StreamInfo, ensure_stream, info_of, purge
+from mqttlite.extensions.cluster.engine.nats.streams import (
+    NO_STREAM,
+    StreamGone,
+    StreamInfo,
+    ensure_stream,
+    info_of,
+    purge,
+)
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import (
     MAX_READ_BYTES,
@@ -45,8 +52,9 @@ from mqttlite.extensions.cluster.engine.port import (
     check_name,
 )
 
+T = TypeVar("T")
+
 WRONG_SEQUENCE: Final = frozenset({10071, 10164})
-NO_STREAM: Final = 10059
 STORE_FAILED: Final = 10077
 """The stream could not store a message: usually its limit of bytes."""
 
@@ -68,6 +76,9 @@ class NatsEngine:
         self._files = NatsFiles(connection, options.cluster)
         self._known: dict[str, int] = {}
         self._trimmed: dict[str, int] = {}
+        self._bucket: tuple[int, int] | None = None
+        """The size of files, and the copies, of what is made again if the servers lose it: keys and files of nodes, and
+        nothing of a cluster."""
 
     @classmethod
     async def open(cls, options: NatsOptions, *, creates: bool = True) -> "NatsEngine":
@@ -98,8 +109,8 @@ class NatsEngine:
         connection = await connect(options, options.login)
         try:
             engine = cls(connection, options)
-            await engine._keys.ensure(copies)
-            await engine._files.ensure(options.max_file_bytes, copies)
+            engine._bucket = options.max_file_bytes, copies
+            await engine._ensure_bucket(*engine._bucket)
         except BaseException:
             await connection.close()
             raise
@@ -190,7 +201,7 @@ class NatsEngine:
 
     async def get(self, key: str) -> Entry | None:
         check_key(key)
-        return await self._keys.get(key)
+        return await self._in_bucket(lambda: self._keys.get(key))
 
     async def entries(self, prefix: str) -> list[Entry]:
         return await self._keys.entries(prefix)
@@ -205,11 +216,11 @@ class NatsEngine:
 
     async def put_file(self, name: str, path: Path) -> None:
         check_name(name)
-        await self._files.put(name, path)
+        await self._in_bucket(lambda: self._files.put(name, path))
 
     async def get_file(self, name: str, path: Path) -> None:
         check_name(name)
-        await self._files.get(name, path)
+        await self._in_bucket(lambda: self._files.get(name, path))
 
     async def delete_file(self, name: str) -> None:
         check_name(name)
@@ -217,6 +228,20 @@ class NatsEngine:
 
     async def close(self) -> None:
         await self._connection.close()
+
+    async def _ensure_bucket(self, max_file_bytes: int, copies: int) -> None:
+        await self._keys.ensure(copies)
+        await self._files.ensure(max_file_bytes, copies)
+
+    async def _in_bucket(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask; if the bucket of nodes is gone, make it again and ask once more."""
+        try:
+            return await ask()
+        except StreamGone:
+            if self._bucket is None:
+                raise
+            await self._ensure_bucket(*self._bucket)
+            return await ask()
 
     async def _read_of_any_copy(self, log: str, first: int, count: int) -> tuple[list[Record], bool]:
         """What one copy has, and whether it has more than it was allowed to send."""

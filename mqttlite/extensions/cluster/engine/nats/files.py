@@ -21,7 +21,7 @@ from typing import Final, TypeVar, final
 import msgspec
 
 from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import COPIES, ensure_stream, info_of, purge
+from mqttlite.extensions.cluster.engine.nats.streams import COPIES, NO_STREAM, StreamGone, ensure_stream, info_of, purge
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
 
@@ -199,6 +199,8 @@ class NatsFiles:
             try:
                 return await request()
             except ApiError as error:
+                if error.number == NO_STREAM:
+                    raise StreamGone(self._stream) from error
                 raise self._connection.unavailable(str(error)) from error
             except EngineUnavailable:
                 if self._connection.is_closed or asyncio.get_running_loop().time() > give_up_at:

@@ -7,7 +7,7 @@ from typing import Final, final
 import msgspec
 
 from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import COPIES, ensure_stream, info_of
+from mqttlite.extensions.cluster.engine.nats.streams import COPIES, NO_STREAM, StreamGone, ensure_stream, info_of
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import Entry, RevisionConflict
 
@@ -112,6 +112,8 @@ class NatsKeys:
         except ApiError as error:
             if error.number == NOT_FOUND:
                 return None
+            if error.number == NO_STREAM:
+                raise StreamGone(self._stream) from error
             raise self._connection.unavailable(str(error)) from error
         is_deleted = OPERATION.encode() in base64.b64decode(found.hdrs)
         return Entry(key, None if is_deleted else base64.b64decode(found.data), found.seq)

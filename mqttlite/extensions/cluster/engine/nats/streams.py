@@ -5,10 +5,12 @@ from typing import Final
 import msgspec
 
 from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.port import EngineUnfit
+from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
 
 COPIES: Final = 3
 """A majority of two survives the loss of one machine. JetStream has no use for more with three servers."""
+
+NO_STREAM: Final = 10059
 
 STREAM_EXISTS: Final = 10058
 """The stream is there with another configuration."""
@@ -17,6 +19,13 @@ NO_JETSTREAM: Final = frozenset({10039, 10076})
 NO_CLUSTER: Final = frozenset({10074})
 TOO_FEW_SERVERS: Final = frozenset({10005, 10023})
 NO_ROOM: Final = frozenset({10028, 10047})
+
+
+class StreamGone(EngineUnavailable):
+    """Somebody has removed a stream, or the folder of the servers."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"the engine is not available: it has no stream {stream} any more")
 
 
 class _State(msgspec.Struct):
