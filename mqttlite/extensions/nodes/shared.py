@@ -30,6 +30,7 @@ from mqttlite.extensions.nodes.bucket import (
     NewerDocument,
     digest_of,
 )
+from mqttlite.extensions.nodes.refused import keep
 from mqttlite.files.atomic_file import save
 from mqttlite.files.file_version import NO_FILE, Version, version_of
 from mqttlite.files.shared_document import ChangedElsewhere, NotAgreed, SharedDocument
@@ -62,9 +63,6 @@ it first. Any other edit is given to them when two looks have found the same."""
 
 CHANGED: Final = (-1, -1, -1)
 """The version of a file that was written here: somebody may have edited it since, so it is looked at again."""
-
-REFUSED: Final = ".refused"
-"""Is added to the name of a file whose content gave way."""
 
 _log = logging.getLogger("mqttlite.nodes")
 
@@ -471,8 +469,8 @@ class SharedDocuments:
             kept = ""
             if path is not None and found.number:
                 with suppress(BrokenDocument):
-                    await asyncio.to_thread(save, path.with_name(path.name + REFUSED), await bucket.content(found))
-                    kept = f" What was there is in {path.name}{REFUSED}."
+                    name = await asyncio.to_thread(keep, path, await bucket.content(found))
+                    kept = f" What was there is in {name}."
             await self._put(held, bucket, content, known.epoch, known.number + 1, found.revision)
             _log.error(
                 "%s: NATS had revision %d, which node %s has made, and there was a revision %d: what is here is given "
@@ -514,11 +512,10 @@ class SharedDocuments:
     async def _refuse(self, held: _Held, bucket: Bucket, here: _Seen, found: Found) -> None:
         """Content was changed here, not from the newest revision: what all nodes have takes its place."""
         path = held.document.path
-        if path is not None:
-            await asyncio.to_thread(save, path.with_name(path.name + REFUSED), here.content or b"")
+        name = "" if path is None else await asyncio.to_thread(keep, path, here.content or b"")
         if await self._replace(held, bucket, found, here):
             held.refused += 1
-            kept = "" if path is None else f" What was here is in {path.name}{REFUSED}: make its changes again."
+            kept = f" What was here is in {name}: make its changes again." if name else ""
             _log.error(
                 "%s was changed here, but not from revision %d, which node %s has made and all nodes have: the change "
                 "is refused.%s",

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers, Outcome
 from mqttlite.extensions.cluster.engine.port import EngineUnfit
 from mqttlite.extensions.nodes import bucket as bucket_module
+from mqttlite.extensions.nodes import refused
 from mqttlite.extensions.nodes import shared as shared_module
 from mqttlite.extensions.nodes.bucket import FILES, KEYS
 from mqttlite.extensions.nodes.shared import KNOWN_FILE, SharedDocuments
@@ -371,6 +373,29 @@ async def test_a_file_that_is_written_in_place_is_given_away_when_it_is_whole(
     monkeypatch.setattr(shared_module, "EMPTY_S", 0.1)
     a.path.write_text("")  # and it stays empty
     await until(lambda: b.used == ["blue", ""])
+
+
+async def test_each_edit_that_is_refused_is_kept(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    a, b = [await world.start(name, "red") for name in "ab"]
+    for number in (1, 2):
+        await b.shared.stop()
+        await a.change(f"blue {number}")
+        b = await world.start("b", f"green {number}")
+        assert b.text == f"blue {number}"
+    assert (b.folder / "colours.refused").read_text() == "green 1"
+    assert (b.folder / "colours.refused-2").read_text() == "green 2"
+    assert "What was here is in colours.refused-2: make its changes again." in caplog.text
+
+
+def test_the_newest_refused_edits_are_kept_each_once(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    for number in range(refused.MAX_REFUSED + 2):
+        name = refused.keep(path, b"%d" % number)
+        os.utime(tmp_path / name, (number, number))
+    assert refused.keep(path, b"7") == "users.refused-8"
+    kept = {each.name: int(each.read_bytes()) for each in tmp_path.iterdir()}
+    assert sorted(kept.values()) == list(range(2, refused.MAX_REFUSED + 2))
+    assert (kept["users.refused"], kept["users.refused-2"], kept["users.refused-3"]) == (20, 21, 2)
 
 
 async def test_an_edit_of_an_old_revision_is_refused_and_kept_beside(
