@@ -313,7 +313,7 @@ class Locating:
         """If a client has several sessions, which began while nodes were apart, all but the newest step back."""
         newest = max(holders, default=None)
         for each in holders:
-            if newest is not None and each is not newest and newest.connected_us < sys.maxsize:
+            if newest is not None and each.name != newest.name and newest.connected_us < sys.maxsize:
                 held = Held(newest.name, client_id, newest.username, newest.connected_us)
                 if each.name == self._me:
                     self._on_held(held)
@@ -485,7 +485,7 @@ class Locating:
         former one: the client was told that it is gone. What waits in it is moved."""
         client_id = held.client_id
         session = self._core.sessions.get(client_id)
-        if self.adopting.keeps(held):
+        if held.node == self._me or self.adopting.keeps(held):
             return
         if (
             session is None

@@ -434,3 +434,23 @@ async def test_a_session_that_is_refused_stays_and_is_tried_again(fleet: Fleet, 
     await until(lambda: state_of(a).step == "drained")
     assert state_of(a).left == []
     assert holders("us", a, b) == ["b"]
+
+
+async def test_a_session_that_has_just_moved_is_not_older_than_itself(fleet: Fleet, rig: Rig) -> None:
+    a, b, c = await fleet.together("a", "b", "c")
+    device = await rig.device(a.port, "us", V5, clean_start=False, expiry=1_000)
+    await device.subscribe("t", 1)
+    await device.disconnect()
+    nodes_of(c).drain.begin()
+    await until(lambda: [each.drain for each in nodes_of(a).states()] == ["", "drained"])
+    await drained(a)
+    await until(lambda: not nodes_of(b).locating.adopting.has("us"))
+    nodes_of(c).drain.end()
+    session = core_of(b).sessions.get("us")
+    assert session is not None
+    session.connected_at -= 0.00001  # as the clocks of two nodes may differ, and times are rounded
+    again = await rig.dial(c.port, V5)  # a and b both say that b has it
+    again.hello("us", clean_start=False, expiry=1_000)
+    assert (await again.expect(Connack)).session_present
+    await c.publish("t", "x", qos=1)
+    assert (await again.message())[1] == b"x"
