@@ -126,7 +126,15 @@ async def test_users_that_both_nodes_make_at_once_are_both_there_or_one_is_refus
     dynamic: Callable[[str], Any],
 ) -> None:
     a, b = await dynamic("a"), await dynamic("b")
-    answers = await asyncio.gather(commands(a, NEW), commands(b, {**NEW, "username": "bob"}))
+
+    async def make(node: Broker, username: str) -> list[dict[str, Any]]:
+        answer = await commands(node, {**NEW, "username": username})
+        dynamic_security = assembly_of(node).permissions.dynamic_security
+        assert dynamic_security is not None
+        assert (username in dynamic_security.rules.state.clients) is ("error" not in answer[0])
+        return answer
+
+    answers = await asyncio.gather(make(a, "ann"), make(b, "bob"))
     refused = [each[0]["error"] for each in answers if "error" in each[0]]
     assert len(refused) == 1
     assert "another node has changed dynamic-security at the same time" in refused[0]
