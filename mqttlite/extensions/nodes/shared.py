@@ -519,7 +519,7 @@ class SharedDocuments:
             _log.error(
                 "%s was changed here, but not from revision %d, which node %s has made and all nodes have: the change "
                 "is refused.%s",
-                *(held.name, found.revision, found.node, kept),
+                *(held.name, found.number, found.node, kept),
             )
 
     def _refuse_broken(self, held: _Held, why: Exception) -> None:
