@@ -383,7 +383,8 @@ async def test_a_session_is_not_moved_on_before_it_has_come(fleet: Fleet, rig: R
     a, b, c = await _half_way(fleet, rig, air)
     nodes_of(a).drain.end()
     nodes_of(c).drain.begin()
-    for _look in range(20):  # while it subscribes, and while the fence is on its way
+    air.delays["a", "b"] = 2.5  # so that the fence is on its way for some time
+    for _look in range(100):
         await asyncio.sleep(0.02)
         if nodes_of(c).locating.adopting.has("us"):
             assert state_of(c).step == "draining"
