@@ -14,7 +14,7 @@ NO_LIMIT: Final = 1 << 62
 MESSAGE_BYTES: Final = 364
 """A message without the bytes of its topic and payload: its objects, and the delivery that most receivers share."""
 
-BATCH_BYTES: Final = 250
+BATCH_BYTES: Final = 280
 """The same for a batch."""
 
 ENTRY_BYTES: Final = 16

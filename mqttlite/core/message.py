@@ -540,7 +540,18 @@ class PublishBatch(Holdable):
 
     def select(self, positions: list[int]) -> "PublishBatch":
         """The messages at these positions."""
-        return self._part(b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions]), positions)
+        return self._part(self._packets(positions), positions)
+
+    def dealt(self, start: int, step: int, origin: Origin) -> "PublishBatch":
+        """Every `step`th message from position `start` on, as a batch of its own: it may be kept long after the others
+        are gone."""
+        data = self._packets(list(range(start, self.count, step)))
+        batch = PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
+        batch.on_overflow, batch.publisher, batch.origin = self.on_overflow, self.publisher, origin
+        return batch
+
+    def _packets(self, positions: list[int]) -> bytes:
+        return b"".join([self.data[at * self.size : (at + 1) * self.size] for at in positions])
 
     def identified(self, identifiers: tuple[int, ...]) -> "PublishBatch":
         """The same QoS 0 messages as 5.0 packets with these subscription identifiers."""

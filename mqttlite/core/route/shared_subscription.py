@@ -370,8 +370,7 @@ class SharedSubscription(Binding):
             return False
         members = self.members.dispatch_many(batch.count)
         for number, member in enumerate(members):
-            part = batch.every(number, len(members))
-            part.origin = self
+            part = batch.dealt(number, len(members), self)
             qos = min(batch.qos, member.subscription.qos)  # [MQTT-4.8.2-3]
             sent = member.session.deliver_batch(part, qos)
             tally.sent += sent

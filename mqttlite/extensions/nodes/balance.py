@@ -158,4 +158,4 @@ async def _placed(request: Request) -> list[Placed]:
 async def _move(request: Request, queue: Placed, to: str) -> None:
     """Raises `Problem`."""
     path = f"/api/v1/queues/{quote(queue.name, safe='')}/move"
-    checked(await ask_too(request, "POST", path, {"to": to, "node": queue.node}))
+    checked(await ask_too(request, "POST", path, {"node": queue.node}, msgspec.json.encode({"to": to})))

@@ -75,8 +75,11 @@ class ManagedQueue:
         self.push_stopped = ""
         """Why its push is stopped; empty if it is not."""
         self.idle: IdleEnd | None = None
-        self.is_leaving = False
+
+    @property
+    def is_leaving(self) -> bool:
         """Whether its messages move to another node, and it ends when it has none."""
+        return self.queue.is_leaving
 
     @property
     def is_pushed(self) -> bool:

@@ -28,11 +28,14 @@ def _why_it_stays(kept: ManagedQueue) -> str:
         return "it is on its way to another node already"
     if kept.made_us < 1:
         return "it was made by an earlier version, and it is not known when"
+    contents, options = queue.contents, kept.options
+    if 2 * contents.depth > options.max_messages or 2 * contents.size_bytes > options.max_bytes:
+        return "it is more than half full, and what follows it could meet a full queue: raise its limits first"
     if len(kept.dead_letters):
         return "it has dead letters, which stay: replay or drop them first"
     if queue.seeking.holds:
         return "it has snapshots, which stay: delete them first"
-    if queue.contents.retention.count:
+    if contents.retention.count:
         return "it keeps acknowledged messages, which stay: make it keep none first (retain_acked)"
     if queue.ids is not None and len(queue.ids):
         return "it knows the dedup-ids of messages, and another node would take one of them again"

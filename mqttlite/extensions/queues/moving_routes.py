@@ -4,6 +4,8 @@ Invariant: the node that has the queue gives nothing up before the other one has
 published for it to that one, too: until then a message is in both, and the first one's come after it.
 """
 
+import asyncio
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import quote, urlencode
@@ -25,8 +27,20 @@ from mqttlite.gateway.routing import OPERATORS, Route, Routes
 
 ALONE: Final = "this broker is alone: a queue moves from one of several nodes to another"
 
+HEARD_S: Final = 5.0
+"""How long an answer waits until this node has heard from the other one that the queue is there."""
+
+LOOK_S: Final = 0.01
+
 Known = Annotated[str, Meta(description="The nodes that must know its new place, with commas.")]
-Target = Annotated[str, Meta(description="The node to which it goes.")]
+
+
+class MoveTo(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a queue goes."""
+
+    to: str
+    """The node."""
+
 
 _DEFINITION: Final[dict[str, Any]] = {
     "requestBody": {
@@ -50,15 +64,19 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     queueing, elsewhere = context.queueing, context.elsewhere
     assert queueing is not None, "the routes belong to it"
     queues = queueing.queues
+    under_way: set[str] = set()
     route = Routes("/api/v1", "queues", served_on=OPERATORS)
 
     @route.post("/queues/{name}/move", Role.ADMIN, "Move a queue to another node", reach=Reach.THING)
-    async def move(request: Request, caller: Caller, name: str, to: Target) -> Moved:
+    async def move(request: Request, caller: Caller, name: str, target: MoveTo) -> Moved:
         """Its messages follow, and its consumers go on there. A message that is published in this moment can be in it
         twice, and messages that follow can come after newer ones; attempts are counted anew. A queue with dead letters,
         snapshots, acknowledged messages that it keeps, or `dedup-id`s stays (409)."""
         if elsewhere is None:
             raise Problem(Code.CONFLICT, ALONE)
+        to = target.to
+        if name in under_way:
+            raise Problem(Code.CONFLICT, f"the queue {name} cannot move: another request moves it just now")
         try:
             definition = queues.departing(name)
         except NoSuchQueue as error:
@@ -74,7 +92,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
             *("application/json", definition.encode()),
             NodeCaller(caller.username, caller.role, caller.how, request.scope.get("client")),
         )
-        checked(await elsewhere.ask(to, question))
+        under_way.add(name)
+        try:
+            checked(await elsewhere.ask(to, question))
+            give_up_at = time.monotonic() + HEARD_S
+            while name in queues and not queues.state(name).leaving and time.monotonic() < give_up_at:
+                await asyncio.sleep(LOOK_S)
+        finally:
+            under_way.discard(name)
         return Moved(name, to, messages)
 
     @route.put(

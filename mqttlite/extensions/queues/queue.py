@@ -30,6 +30,7 @@ from mqttlite.extensions.queues.deferred_pages import DeferredPages
 from mqttlite.extensions.queues.entry import Deliveries, Entry
 from mqttlite.extensions.queues.leases import Leases
 from mqttlite.extensions.queues.limits import DUE_PER_STEP, ENTRY_BYTES, PULLERS_STAY_S
+from mqttlite.extensions.queues.options import SHORTEST_DEADLINE_S
 from mqttlite.extensions.queues.outcomes import DEADLINE, NEVER_ACKNOWLEDGED, PAYLOAD_INVALID, PURGED, TOO_LARGE
 from mqttlite.extensions.queues.pace import Pace
 from mqttlite.extensions.queues.properties import with_delivery_properties
@@ -77,6 +78,7 @@ class Queue(Job):
         "counts",
         "filter",
         "ids",
+        "is_leaving",
         "is_over",
         "leases",
         "on_ready",
@@ -124,6 +126,8 @@ class Queue(Job):
         """The ids of messages with a `dedup-id`; None: there was none."""
         self.is_over: bool = False
         self.paused: bool = False
+        self.is_leaving: bool = False
+        """Whether its messages move to another node, and are for nobody here."""
         self.on_ready: Callable[[], None] | None = None
         """Called when there may be messages to `pull`, for a consumer inside the broker. It must not call the queue."""
 
@@ -353,13 +357,23 @@ class Queue(Job):
     def pull(
         self, consumer: str, most: int, lease_s: float | None = None, *, outlives_broker: bool = True
     ) -> list[Entry]:
-        """Lease up to `most` messages. Send them only after the changes are committed.
+        """Lease up to `most` messages; none if it is paused or leaves. Send them only after the changes are committed.
 
         Without `outlives_broker`, a restart of the broker ends the leases.
         """
+        if self.paused or self.is_leaving:
+            most = 0
+        return self._pull(consumer, most, lease_s, outlives_broker)
+
+    def pull_for_node(self) -> Entry | None:
+        """Lease the next message for the node to which they move."""
+        found = self._pull("node", 1, SHORTEST_DEADLINE_S, False)
+        return found[0] if found else None
+
+    def _pull(self, consumer: str, most: int, lease_s: float | None, outlives_broker: bool) -> list[Entry]:
         seconds = self.contents.policy.ack_deadline_s if lease_s is None else lease_s
         found: list[Entry] = []
-        while len(found) < most and not self.paused:
+        while len(found) < most:
             entry = self._next_entry()
             if entry is None:
                 break

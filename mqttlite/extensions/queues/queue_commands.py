@@ -257,7 +257,7 @@ def resume(name: str, as_json: bool, client: Asker) -> None:
 @remote_options
 def move(name: str, to: str, as_json: bool, client: Asker) -> None:
     """Move a queue to another node. Its messages follow, and its consumers go on there."""
-    found = client.ask("POST", "queues", name, "move", to=to)
+    found = client.ask("POST", "queues", name, "move", body={"to": to})
     _done(found, as_json, f"Queue {name} moves to node {to}, and {counted(found['messages'], 'message')} with it.")
 
 

@@ -565,9 +565,8 @@ class Queues:
         queue can always move. One with dead letters ends when they are replayed or dropped. Raises `NoSuchQueue`."""
         kept = self._find(name)
         if not kept.is_leaving:
-            kept.is_leaving = True
+            kept.queue.is_leaving = True
             self._unbind(kept)
-            kept.queue.pause(False)
             self.announce_change(name)
         return True
 
@@ -575,8 +574,9 @@ class Queues:
         """A queue that began to leave does not. Harmless for others."""
         kept = self._kept.get(name)
         if kept is not None and kept.is_leaving:
-            kept.is_leaving = False
+            kept.queue.is_leaving = False
             self._bind(kept)
+            kept.queue.wake()
             self.announce_change(name)
 
     def hand_out(self, name: str, may: Callable[[Message], bool], give: Callable[[Message], None]) -> bool:
@@ -589,11 +589,11 @@ class Queues:
             first = kept.queue.contents.peek(1)
             if first and not may(first[0]):
                 break
-            entries = kept.queue.pull("node", 1, SHORTEST_DEADLINE_S, outlives_broker=False)
-            if not entries:
+            entry = kept.queue.pull_for_node()
+            if entry is None:
                 break
-            give(entries[0].message)
-            kept.queue.leases.acknowledge(entries[0])
+            give(entry.message)
+            kept.queue.leases.acknowledge(entry)
         kept.queue.wake()
         if kept.queue.contents.depth or len(kept.dead_letters):
             return False
@@ -606,7 +606,8 @@ class Queues:
             on_changed(name)
 
     def _has_consumer(self, kept: ManagedQueue) -> bool:
-        return kept.is_pushed or bool(self._subscribers.online(kept.options.name))
+        is_consumed = kept.is_pushed or bool(self._subscribers.online(kept.options.name))
+        return is_consumed or kept.is_leaving  # one that leaves ends when it is empty
 
     def _find(self, name: str) -> ManagedQueue:
         self._core.effects.now = self._clock()

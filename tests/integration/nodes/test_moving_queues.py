@@ -41,7 +41,7 @@ def state(broker: Broker, name: str) -> QueueState:
 
 
 async def move(three: Three, name: str, to: str) -> httpx.Response:
-    return await three.admin.post(f"/api/v1/queues/{name}/move", params={"to": to})
+    return await three.admin.post(f"/api/v1/queues/{name}/move", json={"to": to})
 
 
 async def gone(broker: Broker, name: str) -> None:
@@ -137,7 +137,7 @@ async def test_a_move_that_makes_no_sense_is_refused(three: Three) -> None:
     ):
         answer = await move(three, name, to)
         assert (answer.status_code, answer.json()["detail"][: len(said)]) == (status, said)
-    assert (await three.operator.post("/api/v1/queues/jobs/move", params={"to": "c"})).status_code == 403
+    assert (await three.operator.post("/api/v1/queues/jobs/move", json={"to": "c"})).status_code == 403
     queues_of(three.c).create(QueueOptions(name="here", filters=("x",)))
     c = queues_of(three.c)
     await knows(three.b, "$queue/here", "c")
@@ -154,8 +154,8 @@ async def test_a_broker_alone_moves_and_spreads_nothing(tmp_path: Path) -> None:
     async with running_gateway(tmp_path, **nobody_without_credentials(tmp_path)) as gateway:
         gateway.broker.queues.create(QueueOptions(name="jobs", filters=("jobs",)))
         admin = gateway.client(Role.ADMIN)
-        for path in ("/api/v1/queues/jobs/move?to=b", "/api/v1/nodes/balance"):
-            answer = await admin.post(path)
+        for path in ("/api/v1/queues/jobs/move", "/api/v1/nodes/balance"):
+            answer = await admin.post(path, json={"to": "b"})
             assert (answer.status_code, answer.json()["detail"].split(":")[0]) == (409, "this broker is alone")
 
 
@@ -293,3 +293,44 @@ async def test_no_message_is_lost_while_a_queue_moves_and_clients_of_all_nodes_u
         await asyncio.gather(*publishing)
         await until(lambda: set(published) <= {payload for reader in readers for payload in reader.payloads})
         assert len(published) > 50
+
+
+async def test_a_paused_queue_moves_without_a_delivery_and_stays_paused_if_it_comes_back(
+    three: Three, air: Air
+) -> None:
+    queues = queues_of(three.b)
+    queues.create(QueueOptions(name="slow", filters=("slow/#",), idle_expiry_s=60.0))
+    queues.pause("slow", True)
+    async with client_of(three.b) as publisher, client_of(three.b) as consumer:
+        reader = Reader(consumer)
+        await consumer.subscribe("$queue/slow", qos=1)
+        for number in range(5):
+            await publisher.publish("slow/1", str(number), qos=1)
+        queues.leave("slow")
+        kept = queues._kept["slow"]
+        assert queues.pull("slow", 5) == []
+        assert kept.idle is not None
+        assert queues._has_consumer(kept)
+        queues.stay("slow")
+        assert state(three.b, "slow").paused
+        await asyncio.sleep(0.1)
+        assert reader.messages == []
+        queues.pause("slow", False)
+        await reader.gets(*"01234")
+
+
+async def test_a_queue_that_is_more_than_half_full_stays(three: Three) -> None:
+    queues_of(three.b).create(QueueOptions(name="full", filters=("full/#",), max_messages=4))
+    async with client_of(three.b) as publisher:
+        for number in range(3):
+            await publisher.publish("full/1", str(number), qos=1)
+    answer = await move(three, "full", "c")
+    assert (answer.status_code, "it is more than half full" in answer.json()["detail"]) == (409, True)
+
+
+async def test_of_two_moves_at_once_the_second_is_refused(three: Three) -> None:
+    answers = await asyncio.gather(move(three, "jobs", "c"), move(three, "jobs", "a"))
+    assert sorted(each.status_code for each in answers) == [200, 409]
+    (done,) = [each.json()["to"] for each in answers if each.status_code == 200]
+    await gone(three.b, "jobs")
+    assert "jobs" in queue_names({"a": three.a, "c": three.c}[done])

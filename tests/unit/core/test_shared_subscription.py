@@ -1,5 +1,6 @@
 """Shared subscriptions (5.0 §4.8.2): who of a group gets which message, and what becomes of it when that one leaves."""
 
+import gc
 import itertools
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from mqttlite.core.effects import Effects
 from mqttlite.core.inbound.acknowledgements import Acknowledgements
 from mqttlite.core.limits import DELIVERY_WORK, ITERATION_WORK, MEMBERS_ASKED, MEMBERS_PER_WORK_UNIT, Limits
-from mqttlite.core.message import Delivery, Message
+from mqttlite.core.message import Delivery, Message, PublishBatch
 from mqttlite.core.outbound.outbox import Outbox
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route.routes import Routes
@@ -174,6 +175,20 @@ def test_what_a_member_has_not_acknowledged_of_a_block_goes_to_another_one_when_
     first.send(Ack(PUBACK, 1))
     first.lose()
     assert payloads(second) == [b"002", b"004"]
+
+
+def test_a_part_of_a_run_that_is_kept_holds_no_memory_of_the_others() -> None:
+    world = World()
+    members = workers(world, 10)
+    publisher = world.connect("publisher")
+    burst(publisher, 50, 1)
+    for member in members[1:]:
+        member.send(*[Ack(PUBACK, packet_id) for packet_id in range(1, 6)])
+    kept = world.session("worker-0").inflight
+    assert len(kept) == 5
+    gc.collect()
+    batches = [each for each in gc.get_objects() if isinstance(each, PublishBatch) and each.topic == b"jobs/a"]
+    assert [each.count for each in batches] == [5]
 
 
 def test_members_that_are_away_get_messages_only_when_nobody_is_connected() -> None:
