@@ -81,6 +81,9 @@ def airs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one carries the blobs of the nodes of a row."""
     _AIRS.clear()
     monkeypatch.setattr("mqttlite.extensions.nodes.connect.carrier_of", lambda _options: _AIRS[-1].carrier())
+    monkeypatch.setattr(
+        "mqttlite.extensions.nodes.connect.engine_of", lambda options: _AIRS[-1].connecting(options.node)
+    )
     monkeypatch.setattr(nodes, "ANSWER_S", 0.002)
 
 
