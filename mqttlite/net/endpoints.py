@@ -80,9 +80,7 @@ class TcpEndpoint:
                     # Without the protocol, asyncio's own loop leaves Nagle's algorithm on, which delays some answers by
                     # 40 ms.
                     sockets.append(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
-                    sockets[-1].setblocking(False)
-                    _bind(sockets[-1], (host, port, *rest), self._reuses)
-                    sockets[-1].listen(BACKLOG)
+                    _listen(sockets[-1], (host, port, *rest), self._reuses)
                     port = sockets[0].getsockname()[1]
                 return sockets
             except OSError as error:
@@ -95,6 +93,13 @@ class TcpEndpoint:
         """Stop to accept. Harmless if it does not listen."""
         for server in self._servers:
             server.close()
+
+
+def _listen(listening: socket.socket, address: tuple[Any, ...], reuses: bool) -> None:
+    """Bind and listen. Raises `OSError`."""
+    listening.setblocking(False)
+    _bind(listening, address, reuses)
+    listening.listen(BACKLOG)
 
 
 def _bind(listening: socket.socket, address: tuple[Any, ...], reuses: bool) -> None:

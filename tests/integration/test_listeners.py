@@ -68,9 +68,9 @@ async def test_a_chosen_port_that_is_taken_on_the_other_address_is_chosen_again(
     port = taken.getsockname()[1]
     listen, asked = endpoints._listen, []
 
-    def first_choose_the_taken_one(listening: socket.socket, address: tuple[str, int]) -> None:
+    def first_choose_the_taken_one(listening: socket.socket, address: tuple[str, int], reuses: bool) -> None:
         asked.append(address)
-        listen(listening, (address[0], port) if len(asked) == 1 else address)
+        listen(listening, (address[0], port) if len(asked) == 1 else address, reuses)
 
     monkeypatch.setattr(endpoints, "_listen", first_choose_the_taken_one)
     broker = await rig.broker(Config(listeners=(ListenerOptions(host="both.example", port=0),), allow_anonymous=True))
