@@ -1,13 +1,14 @@
 """Three NATS servers with JetStream on loopback, each with its own folder, for tests that need the real engine."""
 
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
@@ -25,13 +26,19 @@ def nats_server() -> str:
     return found
 
 
+PORTS: Final = range(20_000, 32_000)
+"""Below those that the system gives to connections, which could take one before a server listens on it."""
+
+
 def free_ports(number: int) -> list[int]:
     """Ports that nobody uses now."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+    found: dict[int, None] = {}
+    chance = random.SystemRandom()
+    while len(found) < number:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port := chance.choice(PORTS)))
+            found[port] = None
+    return list(found)
 
 
 @final
