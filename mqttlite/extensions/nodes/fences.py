@@ -6,6 +6,7 @@ Invariant: a fence is passed only when each node that may have something has ans
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
@@ -119,7 +120,7 @@ class _Markers:
         while self.waiting and self.session.can_borrow:
             number = self.waiting.pop(0)
             marker = Message(TOPIC, b"", 1, False, NONE, 0.0)
-            origin = _Marker(lambda number=number: self._peer.note(Fenced(number)))  # type: ignore[misc]
+            origin = _Marker(partial(self._peer.note, Fenced(number)))
             self.session.lend(Delivery(marker, 1, False, (), origin))
 
     def on_gone(self) -> None:

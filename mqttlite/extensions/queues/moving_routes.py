@@ -64,7 +64,6 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     queueing, elsewhere = context.queueing, context.elsewhere
     assert queueing is not None, "the routes belong to it"
     queues = queueing.queues
-    under_way: set[str] = set()
     route = Routes("/api/v1", "queues", served_on=OPERATORS)
 
     @route.post("/queues/{name}/move", Role.ADMIN, "Move a queue to another node", reach=Reach.THING)
@@ -75,8 +74,6 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         if elsewhere is None:
             raise Problem(Code.CONFLICT, ALONE)
         to = target.to
-        if name in under_way:
-            raise Problem(Code.CONFLICT, f"the queue {name} cannot move: another request moves it just now")
         try:
             definition = queues.departing(name)
         except NoSuchQueue as error:
@@ -92,14 +89,14 @@ def routes(context: OperatorContext) -> Sequence[Route]:
             *("application/json", definition.encode()),
             NodeCaller(caller.username, caller.role, caller.how, request.scope.get("client")),
         )
-        under_way.add(name)
+        queues.departures.add(name)
         try:
             checked(await elsewhere.ask(to, question))
             give_up_at = time.monotonic() + HEARD_S
             while name in queues and not queues.state(name).leaving and time.monotonic() < give_up_at:
                 await asyncio.sleep(LOOK_S)
         finally:
-            under_way.discard(name)
+            queues.departures.discard(name)
         return Moved(name, to, messages)
 
     @route.put(

@@ -26,7 +26,7 @@ from mqttlite.extensions.queues.ack_ids import new_key
 from mqttlite.extensions.queues.builder import QueueBuilder
 from mqttlite.extensions.queues.dead_letters import DeadLetters
 from mqttlite.extensions.queues.entry import Entry
-from mqttlite.extensions.queues.errors import NoSuchQueue, QueueExists, SeekUnderWay, TooManyQueues
+from mqttlite.extensions.queues.errors import NoSuchQueue, QueueExists, QueueStays, SeekUnderWay, TooManyQueues
 from mqttlite.extensions.queues.feed import Feed
 from mqttlite.extensions.queues.limits import MAX_INVALID, MAX_NACK_DELAY_S, MAX_PULLED
 from mqttlite.extensions.queues.managed import SUBSCRIBER, ManagedQueue, QueueState
@@ -108,6 +108,8 @@ class Queues:
         """Raises `ValueError` for a target that is not allowed."""
         self.elsewhere: Callable[[str], str] = lambda name: ""
         """The node that has the queue of a name; empty if no other one has."""
+        self.departures: Final[set[str]] = set()
+        """Queues that another node was asked to take over, while its answer is waited for."""
         self.on_changed: Final[list[Callable[[str], None]]] = []
         """Each is called when a queue was made, changed or deleted, or its push was stopped or begins again."""
 
@@ -546,6 +548,8 @@ class Queues:
 
     def departing(self, name: str) -> Definition:
         """The definition of a queue for the node to which it is to go. Raises `NoSuchQueue` and `QueueStays`."""
+        if name in self.departures:
+            raise QueueStays(f"the queue {name} cannot move: another request moves it just now")
         return departing(self._find(name))
 
     def arrive(self, definition: Definition) -> None:

@@ -189,7 +189,7 @@ async def test_a_node_that_drains_gets_no_sessions_of_another_one(fleet: Fleet, 
     await device.ping()
 
 
-async def test_what_cannot_move_stays_and_is_named(fleet: Fleet, rig: Rig) -> None:
+async def test_a_session_that_cannot_move_stays_and_is_named(fleet: Fleet, rig: Rig) -> None:
     queues, streams = [{"name": "jobs", "filters": ["j/#"]}], [{"name": "log", "filters": ["l/#"]}]
     a = await fleet.start("a", queues=queues, streams=streams)
     b = await fleet.start("b")
@@ -283,7 +283,7 @@ async def test_a_move_that_is_cut_off_leaves_the_session_where_it_was(fleet: Fle
         pass
 
 
-async def test_what_was_published_before_the_move_and_comes_late_is_not_lost(fleet: Fleet, rig: Rig, air: Air) -> None:
+async def test_a_message_from_before_the_move_that_comes_late_is_not_lost(fleet: Fleet, rig: Rig, air: Air) -> None:
     a, b, c = await fleet.together("a", "b", "c")
     device = await rig.device(a.port, "us", V5, clean_start=False, expiry=1_000)
     await device.subscribe("t", 1)

@@ -83,6 +83,6 @@ async def test_each_node_knows_what_the_others_have_to_do(three: Three) -> None:
         await until(lambda: dict(nodes_of(three.a).sys_values())["nodes/b/state"] == "drained")
 
 
-async def test_who_may_not_see_the_status_does_not_see_that_of_another_node(three: Three) -> None:
+async def test_a_caller_who_may_not_see_the_status_sees_that_of_no_other_node(three: Three) -> None:
     assert (await three.gateway.client(Role.USER).get("/api/v1/alarms")).status_code == 403
     assert (await three.gateway.client(Role.USER).get("/api/v1/status")).status_code == 403

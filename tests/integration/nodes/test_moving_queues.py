@@ -331,6 +331,10 @@ async def test_a_queue_that_is_more_than_half_full_stays(three: Three) -> None:
 async def test_of_two_moves_at_once_the_second_is_refused(three: Three) -> None:
     answers = await asyncio.gather(move(three, "jobs", "c"), move(three, "jobs", "a"))
     assert sorted(each.status_code for each in answers) == [200, 409]
+    queues_of(three.c).departures.add("jobs")
+    queues_of(three.a).departures.add("jobs")  # as a request at another door does, which has an application of its own
     (done,) = [each.json()["to"] for each in answers if each.status_code == 200]
     await gone(three.b, "jobs")
     assert "jobs" in queue_names({"a": three.a, "c": three.c}[done])
+    answer = await move(three, "jobs", "b")
+    assert (answer.status_code, "another request moves it just now" in answer.json()["detail"]) == (409, True)

@@ -131,7 +131,7 @@ def test_a_run_for_members_that_are_away_passes_over_full_queues() -> None:
     assert [world.session(name).queued for name in ("worker-0", "second")] == [3, 3]
 
 
-def test_who_joins_after_a_run_has_the_next_turn() -> None:
+def test_a_member_that_joins_after_a_run_has_the_next_turn() -> None:
     world = World()
     (first,) = workers(world, 1)
     publisher = world.connect("publisher")
@@ -167,7 +167,7 @@ def test_identifiers_that_do_not_follow_one_another_break_a_block_up() -> None:
     assert [packet.packet_id for packet in got] == [65_534, 65_535, 1, 2, 3]
 
 
-def test_what_a_member_has_not_acknowledged_of_a_block_goes_to_another_one_when_its_session_ends() -> None:
+def test_the_unacknowledged_rest_of_a_block_goes_to_another_member_when_the_session_ends() -> None:
     world = World()
     first, second = workers(world, 2)
     burst(world.connect("publisher"), 6, 1)

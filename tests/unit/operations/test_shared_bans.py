@@ -150,6 +150,6 @@ async def test_bans_are_in_the_file_of_the_node(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"version":2,"bans":[]}', b'{"version":1,"bans":[{"number":1}]}'])
-async def test_what_is_no_document_of_bans_is_refused(content: bytes) -> None:
+async def test_a_document_that_is_not_of_bans_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError, match="it has no bans: "):
         Node().shared.document.check(content)

@@ -6,7 +6,7 @@ import pytest
 from mqttlite.extensions.nodes.blobs import MAX_KIND, VERSION, Fence, Hello, Notes, Unknown, decode, decode_newer
 
 
-def test_what_a_newer_node_adds_at_the_end_of_a_blob_is_not_read() -> None:
+def test_a_member_that_a_newer_node_adds_to_a_blob_is_not_read() -> None:
     hello = [*msgspec.to_builtins(Hello(VERSION, "x", 7)), "new", {"more": 1}]
     assert decode(msgspec.msgpack.encode(hello)) == Hello(VERSION, "x", 7)
 
@@ -27,7 +27,7 @@ def test_the_kind_of_a_blob_that_is_not_known_is_told_but_not_all_of_a_long_one(
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode([]), msgspec.msgpack.encode(["notes", "x"])])
-def test_what_is_no_blob_at_all_is_nothing(data: bytes) -> None:
+def test_bytes_that_are_no_blob_are_nothing(data: bytes) -> None:
     found, kind = decode_newer(data)
     assert (getattr(found, "kind", "notes"), kind) == ("notes", "")
 

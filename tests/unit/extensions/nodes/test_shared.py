@@ -567,7 +567,7 @@ async def test_a_document_has_a_largest_size(world: World, monkeypatch: pytest.M
         await a.has("x" * 20)
 
 
-async def test_what_is_known_of_the_files_survives_only_whole(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_memory_of_files_survives_only_whole(world: World, caplog: pytest.LogCaptureFixture) -> None:
     a = await world.start("a", "red")
     await until(lambda: (a.folder / KNOWN_FILE).exists())
     await a.shared.stop()
