@@ -173,8 +173,8 @@ class Engine(Protocol):
         """Each record from `first` on, in order, once, as soon as a server has it; it waits for new ones for ever.
 
         No gap comes from a lost connection: the iterator goes on where it was. A sequence that jumps says that the
-        records between have been trimmed. It ends when the engine is closed; close it with `aclose` or by
-        cancelling its task.
+        records between have been trimmed. What this connection has trimmed before does not come. It ends when the
+        engine is closed; close it with `aclose` or by cancelling its task.
         """
         ...
 

@@ -182,6 +182,8 @@ class NatsEngine:
         return Bounds(first, state.last_seq, state.bytes, info.config.max_bytes)
 
     async def follow(self, log: str, first: int) -> AsyncGenerator[Record, None]:
+        # The copy that answers may not have heard of the last trim yet.
+        first = max(first, self._trimmed[log])
         async for message in Tail(self._connection, self._stream(log), self._subject(log), first).messages():
             if not isinstance(message, Waiting):
                 self._note(log, message.sequence)
