@@ -51,8 +51,9 @@ INTRODUCTION: Final = """\
 
 Each case met all brokers within seconds, in an order that turned with the round; figures are medians, with the lowest
 and the highest round behind them, and {rounds}. All brokers ran with their defaults, but for a log of
-their clients, which none of them wrote, on the machine of the load generator, over loopback: *raw* is the same load
-through a process that only reads and sends, the most that TCP lets anybody do. Nobody may be fast by losing messages:
+their clients, which none of them wrote, and `set_tcp_nodelay true` for Mosquitto, which waits up to 40 ms for more
+bytes without it. They ran on the machine of the load generator, over loopback: *raw* is the same load through a
+process that only reads and sends, the most that TCP lets anybody do. Nobody may be fast by losing messages:
 each case counts what arrives, and a loss stands beside the figure.
 [How to measure this yourself](../howto/benchmark.md), and how to read it.
 """
