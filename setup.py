@@ -21,6 +21,7 @@ HERE = Path(__file__).resolve().parent
 COMPILED_ADAPTERS = (
     "mqttlite/client/connection.py",
     "mqttlite/client/keep_alive.py",
+    "mqttlite/extensions/bridge/figures.py",
     "mqttlite/extensions/bridge/path.py",
     "mqttlite/extensions/bridge/relay.py",
     "mqttlite/extensions/bridge/topic_map.py",

@@ -38,13 +38,44 @@ class Mark(Protocol):
     def counting_goes_on(self) -> object: ...
 
 
+class Steps:
+    """What the other ends of the sockets do, without being counted."""
+
+    def __init__(self, mark: Mark, loop: asyncio.AbstractEventLoop) -> None:
+        self._mark: Final = mark
+        self._loop: Final = loop
+
+    def later(self, step: Callable[[], None]) -> None:
+        """Take a step after the pause."""
+        self._loop.call_later(PAUSE_S, self._uncounted, step)
+
+    def _uncounted(self, step: Callable[[], None]) -> None:
+        self._mark.counting_pauses()
+        try:
+            step()
+        finally:
+            self._mark.counting_goes_on()
+
+
+def driver_of(broker: Broker) -> LoopDriver:
+    """What drives a broker on the running loop. Nothing is kept on disk."""
+    return LoopDriver(
+        broker,
+        MemoryStore(),
+        on_connected=lambda _: None,
+        on_closed=lambda _: None,
+        on_question=lambda *_: None,
+        on_memory_short=lambda *_: None,
+    )
+
+
 class Alone:
     """One broker on one loop, a publisher and readers."""
 
     def __init__(self, mark: Mark, filters: Sequence[bytes], *, retain: bool = False) -> None:
-        self._mark: Final = mark
         self._retain: Final = retain
         self._loop: Final = uvloop.new_event_loop()
+        self._later: Final = Steps(mark, self._loop).later
         self._loop.run_until_complete(self._begin())
         self._readers: Final = [self._client(f"reader-{at}", each) for at, each in enumerate(filters)]
         self._publisher: Final = self._client("publisher")
@@ -75,14 +106,7 @@ class Alone:
 
     async def _begin(self) -> None:
         self._broker = Broker(Limits())
-        self._driver = LoopDriver(
-            self._broker,
-            MemoryStore(),
-            on_connected=lambda _: None,
-            on_closed=lambda _: None,
-            on_question=lambda *_: None,
-            on_memory_short=lambda *_: None,
-        )
+        self._driver = driver_of(self._broker)
         self._server = await asyncio.get_running_loop().create_server(self._link, "127.0.0.1", 0)
         self._address: tuple[str, int] = self._server.sockets[0].getsockname()
 
@@ -109,16 +133,6 @@ class Alone:
 
     # ------------------------------------------------------------------ what is not counted
 
-    def _later(self, step: Callable[[], None]) -> None:
-        self._loop.call_later(PAUSE_S, self._uncounted, step)
-
-    def _uncounted(self, step: Callable[[], None]) -> None:
-        self._mark.counting_pauses()
-        try:
-            step()
-        finally:
-            self._mark.counting_goes_on()
-
     def _publish(self) -> None:
         if self._left == 0:
             self._loop.stop()
@@ -136,8 +150,8 @@ class Alone:
     def _receive(self) -> None:
         """Take what has arrived, until all copies and the PUBACK have."""
         for reader in self._readers:
-            self._received += [(reader, each) for each in _identifiers(_read(reader))]
-        self._is_acknowledged |= _read(self._publisher) == encode(Ack(PUBACK, self._number), V311)
+            self._received += [(reader, each) for each in _identifiers(read_now(reader))]
+        self._is_acknowledged |= read_now(self._publisher) == encode(Ack(PUBACK, self._number), V311)
         if len(self._received) == self._copies and self._is_acknowledged:
             self._later(self._acknowledge)
             return
@@ -155,7 +169,8 @@ class Alone:
             self._publish()
 
 
-def _read(client: socket.socket) -> bytes:
+def read_now(client: socket.socket) -> bytes:
+    """What a socket has, which may be nothing."""
     try:
         return client.recv(65_536)
     except BlockingIOError:

@@ -12,7 +12,7 @@ from bench.guard import counting, judge
 
 NATIVE: Final = counting.ROOT / "build" / "native"
 """Where `tools/native` leaves the compiled build; `compare` and `profile` leave one in BUILD."""
-CORE_PACKAGES: Final = ("wire", "topics", "log", "core")
+PACKAGES: Final = ("wire", "topics", "log", "core", "net", "client", "extensions/bridge")
 
 
 def run(*, accept: bool, kept: Path = judge.KEPT) -> int:
@@ -47,8 +47,6 @@ def _builds() -> Iterator[Path]:
 
 def same_sources(one: Path, other: Path) -> bool:
     """Whether what is compiled there was made of what lies here."""
-    files = [
-        path.relative_to(one) for room in CORE_PACKAGES for path in sorted((one / "mqttlite" / room).rglob("*.py"))
-    ]
+    files = [path.relative_to(one) for room in PACKAGES for path in sorted((one / "mqttlite" / room).rglob("*.py"))]
     _match, mismatch, errors = filecmp.cmpfiles(one, other, [str(path) for path in files], shallow=False)
     return not mismatch and not errors

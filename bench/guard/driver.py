@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from bench.guard.alone import Alone
+from bench.guard.bridging import Bridging
 from bench.micro.world import World
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.load.quotas import Quotas, Rates
@@ -61,6 +62,16 @@ def retained_alone(mark: Any) -> Work:
     """A retained one, to a reader and to a member of a shared group."""
     group = [b"$share/workers/site/#"] * 3
     return Alone(mark, [b"site/7/#", *group], retain=True).work
+
+
+def out_by_a_bridge(mark: Any) -> Work:
+    """Messages of QoS 1 through a bridge to another broker, to the last acknowledgement."""
+    return Bridging(mark, "out").work
+
+
+def in_by_a_bridge(mark: Any) -> Work:
+    """The same, from another broker."""
+    return Bridging(mark, "in").work
 
 
 def a_batch() -> Work:
@@ -259,6 +270,8 @@ def _without_mark(piece: Callable[[], Work]) -> Callable[[Any], Work]:
 PIECES: Final[dict[str, Callable[[Any], Work]]] = {
     "a message alone": alone,
     "a retained message alone": retained_alone,
+    "messages out by a bridge": out_by_a_bridge,
+    "messages in by a bridge": in_by_a_bridge,
     **{name: _without_mark(piece) for name, piece in IN_CORE.items()},
 }
 """Each is made with the library of `mark.c`."""

@@ -27,15 +27,14 @@ from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, Rate
 from mqttlite.core.retained.publish_order import PUBLISHED, asks_for_order
 from mqttlite.extensions.bridge.errors import ComesBack
+from mqttlite.extensions.bridge.figures import Figures
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic, Endpoint, without_query
-from mqttlite.extensions.bridge.rates import MessageRates
-from mqttlite.extensions.bridge.relay import Figures, Relay
-from mqttlite.extensions.bridge.topic_map import TopicMap
+from mqttlite.extensions.bridge.relay import Relay
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession, waiting_in
-from mqttlite.wire.constants import NEVER_EXPIRES, V5, V311
+from mqttlite.wire.constants import NEVER_EXPIRES, V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connack, Disconnect, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import NONE, Properties
@@ -140,7 +139,6 @@ class Bridge:
         self.options: Final = options
         self.origin: Final[Origin] = origin
         self.figures: Final = Figures()
-        self.rates: Final = MessageRates()
         self.state: State = "idle" if options.start == "lazy" else "away"
         self.reason: str = "It has not connected yet."
         """As in `BridgeState`."""
@@ -165,10 +163,8 @@ class Bridge:
         self._unusable: Final = unusable
         self._on_state: Final = on_state
         self._loop: Final = asyncio.get_running_loop()
-        self._out: Final = TopicMap(options.topics, out=True)
-        self._into: Final = TopicMap(options.topics, out=False)
-        self._version: Final = V5 if options.version == "5.0" else V311
-        self._says_bridge = options.version != "5.0"
+        self._version: Final = options.wire_version
+        self._says_bridge = self._version != V5
         self._quotas: Final = _quotas(options, self._loop.time())
         self._flushed: set[int] | None = None
         """As for `Relay`."""
@@ -219,8 +215,8 @@ class Bridge:
             waiting=self.waiting,
             sent=figures.sent,
             received=figures.received,
-            sent_per_s=self.rates.sent_per_s,
-            received_per_s=self.rates.received_per_s,
+            sent_per_s=figures.sent_per_s,
+            received_per_s=figures.received_per_s,
             filtered=figures.filtered,
             dropped=dict(figures.refused),
             connects=self.connects,
@@ -252,10 +248,6 @@ class Bridge:
     def _refuse_removed(self) -> None:
         if self._is_removed:
             raise KeyError(self.options.name)
-
-    def look_at_rates(self) -> None:
-        """Bring `rates` up to date; called every `rates.INTERVAL_S`."""
-        self.rates.look(self._loop.time(), self.figures.sent, self.figures.received)
 
     async def _stop(self) -> None:
         if self._task is not None:
@@ -314,8 +306,7 @@ class Bridge:
         backoff = Backoff(min(MIN_DELAY_S, options.max_delay_s), options.max_delay_s)
         await self._resumed.wait()
         if self._unusable:
-            self.has_tried = True
-            self._set_state("away", self._unusable)
+            self._set_away(self._unusable)
             return
         while True:
             if options.start == "lazy" and not is_asked:
@@ -327,16 +318,14 @@ class Bridge:
                 joined = await self._dial()
                 began = self._loop.time()
                 await self._stay(joined)
+                continue
             except (MqttError, ConnectionRefusedError) as error:
-                self.has_tried = True
                 comes_back = isinstance(error, ComesBack)
-                self._set_state("away", str(error))
+                why = str(error)
             except Exception as error:
                 _log.exception("bridge %s: an attempt failed", options.name)
-                self.has_tried = True
-                self._set_state("away", f"An attempt failed with {type(error).__name__}: {error}")
-            if self.state == "idle":
-                continue
+                why = f"An attempt failed with {type(error).__name__}: {error}"
+            self._set_away(why)
             backoff.on_lost(self._loop.time() - began)
             if options.start == "once" and not comes_back:
                 self._set_state("idle", f"{self.reason} It connects once: mqttlite bridge resume {options.name}.")
@@ -421,7 +410,8 @@ class Bridge:
         return limit if longer <= 0 else max(LEAST_PACKET_BYTES, limit - longer - 1)
 
     async def _stay(self, joined: _Joined) -> None:
-        """Join the connection to the session here, until it ends. Raises why it ended."""
+        """Join the connection to the session here, until it ends. Raises why it ended, and nothing if a lazy bridge
+        ended it."""
         connection, connack, endpoint = joined
         limits = ServerLimits.of(connack)
         wrong = [each for each in self.options.topics if each.goes_out and each.qos > limits.maximum_qos]
@@ -436,13 +426,10 @@ class Bridge:
         elif not is_same:
             self._flushed = set()
         relay = Relay(
+            options=self.options,
             connection=connection,
-            version=self._version,
             limits=limits,
-            out=self._out,
-            into=self._into,
             broker_id=self._broker_id,
-            max_hops=self.options.max_hops,
             figures=self.figures,
             flushed=self._flushed,
             contents=self._contents,
@@ -554,6 +541,10 @@ class Bridge:
         more = f" and {len(refused) - MAX_SHOWN} more" if len(refused) > MAX_SHOWN else ""
         shown = ", ".join(refused[:MAX_SHOWN]) + more
         return f"The other broker refused the subscription to {shown}." if refused else ""
+
+    def _set_away(self, why: str) -> None:
+        self.has_tried = True
+        self._set_state("away", why)
 
     def _set_state(self, state: State, reason: str) -> None:
         changed = state != self.state

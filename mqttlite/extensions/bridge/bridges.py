@@ -17,9 +17,9 @@ from mqttlite.core.source import THE_BROKER
 from mqttlite.extensions.bridge.added import FILE_NAME, AddedBridges
 from mqttlite.extensions.bridge.bridge import CLIENT_ID_PREFIX, Bridge, BridgeState, Origin, end_session
 from mqttlite.extensions.bridge.errors import BridgeRefused
+from mqttlite.extensions.bridge.figures import INTERVAL_S
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import MAX_BRIDGES, BridgeOptions
-from mqttlite.extensions.bridge.rates import INTERVAL_S
 from mqttlite.files import atomic_file
 from mqttlite.net.link import LinkDriver
 from mqttlite.security.tls import TlsConfigError, client_context
@@ -159,9 +159,10 @@ class Bridges:
                 path.unlink(missing_ok=True)
 
     def _measure(self) -> None:
+        loop = asyncio.get_running_loop()
         for each in self._bridges.values():
-            each.look_at_rates()
-        self._measuring = asyncio.get_running_loop().call_later(INTERVAL_S, self._measure)
+            each.figures.look(loop.time())
+        self._measuring = loop.call_later(INTERVAL_S, self._measure)
 
     def get(self, name: str) -> Bridge:
         """Raises `KeyError`."""
@@ -183,6 +184,7 @@ class Bridges:
             "bridge_waiting": values(lambda each: each.waiting),
             "bridge_sent": values(lambda each: each.sent),
             "bridge_received": values(lambda each: each.received),
+            "bridge_filtered": values(lambda each: each.filtered),
             "bridge_connects": values(lambda each: each.connects),
             "bridge_dropped": [
                 ({"bridge": each.name, "reason": reason}, count)

@@ -21,6 +21,7 @@ MANIFEST: Final = Manifest(
         Figure("gauge", "bridge_waiting", "Messages for the other broker that it has not acknowledged."),
         Figure("counter", "bridge_sent", "Messages sent to the other broker, repeated ones included."),
         Figure("counter", "bridge_received", "Messages from the other broker, repeated ones included."),
+        Figure("counter", "bridge_filtered", "Messages from the other broker that passed no filter."),
         Figure("counter", "bridge_dropped", "Messages that a bridge dropped, by reason."),
         Figure("counter", "bridge_connects", "How often a bridge has connected."),
     ),

@@ -6,9 +6,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from mqttlite.filters import Filter, FilterError
 from mqttlite.topics.names import check_filter, is_own
 from mqttlite.topics.namespaces import split_share
-from mqttlite.wire.constants import MAX_STRING_BYTES
+from mqttlite.wire.constants import MAX_STRING_BYTES, V5, V311
 from mqttlite.wire.errors import TopicFilterInvalid, TopicNameInvalid
 
 MAX_NAME: Final = 128
@@ -68,11 +69,9 @@ class BridgeTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if self.filter:
-            from mqttlite.filters import Filter  # here, because its grammar takes a while to load
-
             try:
                 Filter(self.filter)
-            except ValueError as error:
+            except FilterError as error:
                 raise ValueError(f"filter: {error}") from None
         for name, topic_filter in (("local_prefix", self.local_filter), ("remote_prefix", self.remote_filter)):
             prefix = getattr(self, name)
@@ -199,6 +198,11 @@ class BridgeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for name, least in (("idle_timeout_s", 1.0), ("max_delay_s", 0.5), ("max_rate_per_s", 0.0)):
             if not least <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name):g}: {least:g} at least, and finite")
+
+    @property
+    def wire_version(self) -> int:
+        """The protocol level of `version`."""
+        return V5 if self.version == "5.0" else V311
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:

@@ -7,7 +7,7 @@ for an answer before they are sent, and a hash of each that was not released.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, final
 
@@ -16,6 +16,8 @@ from mqttlite.client.errors import ConnectionLost
 from mqttlite.client.limits import ServerLimits
 from mqttlite.core.retained.publish_order import PUBLISHED, asks_for_order
 from mqttlite.extensions.bridge.errors import ComesBack
+from mqttlite.extensions.bridge.figures import Figures
+from mqttlite.extensions.bridge.options import BridgeOptions
 from mqttlite.extensions.bridge.path import refusal, refusal_to_send, with_sender
 from mqttlite.extensions.bridge.topic_map import FILTERED, Mapped, TopicMap
 from mqttlite.net.local_session import LocalSession
@@ -58,21 +60,6 @@ class _Held(NamedTuple):
 
 
 @final
-class Figures:
-    """Counters of one bridge, since the broker started."""
-
-    def __init__(self) -> None:
-        self.sent: int = 0
-        """Messages sent to the other broker, repeated ones included."""
-        self.received: int = 0
-        """Messages from the other broker, repeated ones included."""
-        self.filtered: int = 0
-        """Messages of the other broker that passed no filter of their entries."""
-        self.refused: Final[Counter[str]] = Counter()
-        """Messages that were dropped, by reason."""
-
-
-@final
 class Relay:
     """From CONNACK to the end of the connection. `session` must call `wake` when it is readable.
 
@@ -85,13 +72,10 @@ class Relay:
     def __init__(
         self,
         *,
+        options: BridgeOptions,
         connection: Connection,
-        version: int,
         limits: ServerLimits,
-        out: TopicMap,
-        into: TopicMap,
         broker_id: str,
-        max_hops: int,
         figures: Figures,
         flushed: set[int] | None,
         contents: dict[int, int],
@@ -101,14 +85,14 @@ class Relay:
         retry_s: float,
     ) -> None:
         self._connection: Final = connection
-        self._version: Final = version
+        self._version: Final = options.wire_version
         self._limits: Final = limits
-        self._out: Final = out
-        self._into: Final = into
+        self._out: Final = TopicMap(options.topics, out=True)
+        self._into: Final = TopicMap(options.topics, out=False)
         self._broker_id: Final = broker_id
         self._path: Final = encode_properties(with_sender(NONE, broker_id), PUBLISH)
         """The properties of a message that has no others."""
-        self._max_hops: Final = max_hops
+        self._max_hops: Final = options.max_hops
         self._figures: Final = figures
         self._flushed: Final = flushed
         self._contents: Final = contents

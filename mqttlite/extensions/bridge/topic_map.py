@@ -5,15 +5,13 @@ with `$` comes only from an entry that names it.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, final
+from typing import Final, NamedTuple, TypeAlias, final
 
 from mqttlite.extensions.bridge.options import BridgeTopic
+from mqttlite.filters import Filter
 from mqttlite.topics.names import matches
 from mqttlite.wire.constants import MAX_STRING_BYTES
 from mqttlite.wire.packets import Publish
-
-if TYPE_CHECKING:
-    from mqttlite.filters import Filter
 
 NO_ENTRY: Final = "no entry of topics matches"
 NO_TOPIC: Final = "its topic would be too long, or empty"
@@ -42,7 +40,7 @@ class _Rule(NamedTuple):
     new_is_reserved: bool
     """Whether the entry names topics that begin with `$` at the receiving broker."""
     retained: bool
-    where: "Filter | None"
+    where: Filter | None
 
     def apply(self, topic: bytes) -> Mapped | str:
         """What a topic becomes that matches, or why it cannot."""
@@ -57,7 +55,7 @@ class _Rule(NamedTuple):
         return Mapped(found, self.retained)
 
 
-_Choice: TypeAlias = list[tuple["Filter | None", Mapped | str]]
+_Choice: TypeAlias = list[tuple[Filter | None, Mapped | str]]
 """What a topic becomes, by the filter that a message of it passes. The last one may be None, which all pass."""
 
 
@@ -70,9 +68,6 @@ class TopicMap:
         self._out: Final = out
         self._max_known: Final = max_known
         self._known: Final[dict[bytes, Mapped | str | _Choice]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._rules)
 
     def get(self, message: Publish) -> Mapped | str:
         """The topic of a message at the receiving broker, or why the bridge does not carry it."""
@@ -107,9 +102,5 @@ def _rule(topic: BridgeTopic, out: bool) -> _Rule:
     local = (topic.local_filter.encode(), topic.local_prefix.encode())
     remote = (topic.remote_filter.encode(), topic.remote_prefix.encode())
     (topic_filter, old_prefix), (new_filter, new_prefix) = (local, remote) if out else (remote, local)
-    where: Filter | None = None
-    if topic.filter:
-        from mqttlite import filters  # here, because its grammar takes a while to load
-
-        where = filters.Filter(topic.filter)
+    where = Filter(topic.filter) if topic.filter else None
     return _Rule(topic_filter, old_prefix, new_prefix, new_filter.startswith(b"$"), topic.retained, where)

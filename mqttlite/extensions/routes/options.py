@@ -6,6 +6,7 @@ import msgspec
 
 from mqttlite.extensions.namespaces import check_plain_filter
 from mqttlite.extensions.routes.template import Template
+from mqttlite.filters import Filter, FilterError
 
 MAX_ROUTES: Final = 1_000
 """Of one broker: each is asked once for each new topic."""
@@ -37,11 +38,9 @@ class RouteOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for each in self.filters:
             check_plain_filter(each, "routes take messages of plain topics")
         if self.where:
-            from mqttlite.filters import Filter  # here, because its grammar takes a while to load
-
             try:
                 Filter(self.where)
-            except ValueError as error:
+            except FilterError as error:
                 raise ValueError(f"where: {error}") from None
         try:
             Template(self.to)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mqttlite.extensions.hooks import DEADLINE_S
 from mqttlite.extensions.host import Host
@@ -16,13 +16,10 @@ from mqttlite.extensions.incoming import Incoming
 from mqttlite.extensions.publish_hook import CODES, PublishHook, Reject, Result
 from mqttlite.extensions.routes.options import RouteOptions
 from mqttlite.extensions.routes.template import Template, Unfilled
-from mqttlite.filters.message import Fields
+from mqttlite.filters import Fields, Filter
 from mqttlite.telemetry.figures import Values
 from mqttlite.topics.names import matches
 from mqttlite.wire.properties import Properties
-
-if TYPE_CHECKING:
-    from mqttlite.filters import Filter
 
 _REFUSED: Final = 0x80
 """Reason codes from here on refuse."""
@@ -65,11 +62,7 @@ class _Route:
         self.routed: int = 0
         self.unfilled: int = 0
         self._to: Final = Template(options.to)
-        self._where: Filter | None = None
-        if options.where:
-            from mqttlite import filters  # here, because its grammar takes a while to load
-
-            self._where = filters.Filter(options.where)
+        self._where: Final = Filter(options.where) if options.where else None
         self._host: Host
 
     def start(self, host: Host) -> None:

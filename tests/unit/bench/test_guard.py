@@ -3,11 +3,13 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from bench.guard import command, counting, judge
 from bench.guard.alone import MESSAGES, Alone
+from bench.guard.bridging import Bridging
 from bench.guard.driver import IN_CORE, PIECES, WARM_UP
 
 HERE = "CPython 3.11, here"
@@ -99,6 +101,17 @@ def test_messages_that_come_alone_pass_from_end_to_end_again_and_again(retain: b
     alone.close()
     assert mark.said == ["pauses", "goes on"] * (len(mark.said) // 2)
     assert len(mark.said) > 2 * 2 * MESSAGES * 3, "published, received, and acknowledged by two"
+
+
+@pytest.mark.parametrize("direction", ["out", "in"])
+def test_messages_pass_through_a_bridge_again_and_again(direction: Literal["out", "in"]) -> None:
+    mark = Mark()
+    bridging = Bridging(mark, direction)
+    for _ in range(2):
+        bridging.work()
+    bridging.close()
+    assert mark.said == ["pauses", "goes on"] * (len(mark.said) // 2)
+    assert len(mark.said) >= 2 * 2 * 2, "sent, and acknowledged, twice"
 
 
 def test_without_valgrind_the_command_says_so_and_passes(
