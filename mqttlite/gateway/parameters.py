@@ -104,12 +104,17 @@ async def _read_body(request: Request, kind: type[T]) -> T:
     media_type, _, _ = request.headers.get("content-type", "").partition(";")
     if not media_type.strip().lower().endswith(("/json", "+json")):
         raise Problem(Code.INVALID_VALUE, "body: it is JSON: send the header Content-Type: application/json")
+    return decoded(await request.body(), kind, "body")
+
+
+def decoded(text: bytes | str, kind: type[T], where: str) -> T:
+    """A `Struct` of JSON. Raises `Problem`, which names the place, as one in `where`."""
     try:
-        return msgspec.json.decode(await request.body(), type=kind, strict=False)
+        return msgspec.json.decode(text, type=kind, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid(error, "body", kind) from None
+        raise invalid(error, where, kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(Code.BAD_REQUEST, f"body: this is no JSON: {error}") from None
+        raise Problem(Code.BAD_REQUEST, f"{where}: this is no JSON: {error}") from None
 
 
 def name_of(name: str, kind: Any) -> str:

@@ -1,4 +1,5 @@
-"""The dashboard's pages of bridges: a list, and a page for each with its topics, where operators pause and resume it.
+"""The dashboard's pages of bridges: a list, where admins add one, and a page for each with its topics, where operators
+pause and resume it.
 
 Invariant: what a person does here is what the routes do, with the same roles.
 """
@@ -8,11 +9,13 @@ from typing import Final, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqttlite.extensions.bridge.options import BridgeOptions
 from mqttlite.extensions.bridge.routes import problems
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.pages import redirect
 from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.parameters import decoded
 
 BRIDGES: Final = "/ui/bridges"
 BRIDGE: Final = "/ui/bridge"
@@ -21,6 +24,7 @@ KINDS: Final = {"connected": "good", "away": "bad", "paused": "warn", "idle": ""
 """The colour of each state."""
 
 NOTICES: Final = {
+    "added": "The bridge was added, and connects.",
     "paused": "The bridge is paused. Messages wait on both sides.",
     "resumed": "The bridge connects.",
 }
@@ -35,6 +39,15 @@ def add(dashboard: Dashboard) -> None:
     @shown.get(BRIDGES, Role.VIEWER)
     async def listed(request: Request, caller: Caller) -> Response:
         return pages.render("bridges.html", request, caller, bridges=bridges.states(), kinds=KINDS)
+
+    @shown.post(f"{BRIDGES}/add", Role.ADMIN)
+    async def make(request: Request) -> Response:
+        options = decoded(field(await form_of(request), "options"), BridgeOptions, "options")
+        request.scope["state"]["subject"] = options.name
+        with problems(options.name):
+            await bridges.add(options)
+        await context.commit()
+        return redirect(BRIDGE, name=options.name, done="added")
 
     @shown.post(f"{BRIDGES}/remove", Role.ADMIN)
     async def remove(request: Request) -> Response:

@@ -807,13 +807,17 @@ def test_a_history_has_a_limit_and_counts_drops_between_samples() -> None:
 
 
 @pytest.mark.long
-async def test_the_pages_of_bridges_pause_resume_and_remove(tmp_path: Path) -> None:
+async def test_the_pages_of_bridges_add_pause_resume_and_remove(tmp_path: Path) -> None:
     bridge = BridgeOptions(name="kept", addresses=("127.0.0.1:1",), topics=(BridgeTopic(pattern="a/<b>"),))
     added = {"name": "added", "addresses": ["127.0.0.1:1"], "topics": [{"pattern": "#", "filter": "qos = 2"}]}
     async with running_gateway(tmp_path, bridges=(bridge,)) as gateway:
         admin, operator, viewer = (gateway.client(each) for each in (Role.ADMIN, Role.OPERATOR, Role.VIEWER))
-        assert (await admin.post("/api/v1/bridges", json=added)).status_code == 201
+        for options, status in ((json.dumps(added), 303), (json.dumps(added), 409), ("{}", 422), ("office", 400)):
+            done = await admin.post("/ui/bridges/add", data={"options": options}, headers=OWN)
+            assert done.status_code == status
+        assert "Add it" in text_of(await admin.get("/ui/bridges"))
         page = text_of(await viewer.get("/ui/bridges"))
+        assert "Add it" not in page
         assert ("kept away" in page, "added away" in page, "2 in all" in page) == (True, True, True)
         page = text_of(await viewer.get("/ui/bridge?name=kept"))
         assert ("a/<b>" in page, "Pause" in page) == (True, False)

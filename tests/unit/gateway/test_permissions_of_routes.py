@@ -42,6 +42,7 @@ ROUTES: dict[tuple[str, str], Role | None] = {
     ("GET", "/ui/bridges"): Role.VIEWER,
     ("GET", "/ui/bridge"): Role.VIEWER,
     ("POST", "/ui/bridge/{action}"): Role.OPERATOR,
+    ("POST", "/ui/bridges/add"): Role.ADMIN,
     ("POST", "/ui/bridges/remove"): Role.ADMIN,
     ("GET", "/ui/streams"): Role.VIEWER,
     ("GET", "/ui/stream"): Role.VIEWER,
