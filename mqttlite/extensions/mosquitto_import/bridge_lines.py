@@ -23,11 +23,13 @@ _TEXTS: Final = {
     "password": "password",
 }
 _NUMBERS: Final = {
-    "keepalive_interval": "keep_alive_s",
-    "idle_timeout": "idle_timeout_s",
-    "bridge_receive_maximum": "window",
-    "bridge_session_expiry_interval": "session_expiry_s",
+    "keepalive_interval": ("keep_alive_s", 65_535),
+    "idle_timeout": ("idle_timeout_s", 999_999_999),
+    "bridge_receive_maximum": ("window", 60_000),
+    "bridge_session_expiry_interval": ("session_expiry_s", 0xFFFF_FFFF),
 }
+"""The options for numbers, and their highest values. The least is 1."""
+
 _TLS: Final = {"bridge_cafile": "ca_file", "bridge_certfile": "cert_file", "bridge_keyfile": "key_file"}
 
 _SO_ANYWAY: Final[dict[str, tuple[str, ...] | None]] = {
@@ -63,11 +65,14 @@ _WHY: Final = {
     "notifications_local_only": "the state of a bridge is published here alone",
     "notification_topic": "the state of a bridge is published to $SYS/broker/connection/<name>/state",
     "bridge_capath": "name one file with all authorities in tls.ca_file",
+    "bridge_ciphers": "the ciphers are those of the system's OpenSSL",
     "bridge_psk": "pre-shared keys are not supported: use certificates",
     "bridge_identity": "pre-shared keys are not supported: use certificates",
     "bridge_alpn": "no protocol is named for ALPN",
     "bridge_require_ocsp": "OCSP is not asked",
     "bridge_tls_version": "TLS 1.2 is the oldest version; newer ones are used where both know them",
+    "bridge_receive_maximum": "window may be 1 to 60000",
+    "bridge_session_expiry_interval": "both brokers keep the session of a bridge, for a second at least",
     "bridge_max_packet_size": "limits.max_packet_bytes holds for all",
     "bridge_bind_address": "the system chooses the address",
     "bridge_protocol_version": "MQTT 3.1.1 and 5.0 are spoken; it is 3.1.1",
@@ -124,9 +129,10 @@ class BridgeLines:
         return True
 
     def _number(self, key: str, value: str) -> bool:
-        if not _is_number(value):
+        name, highest = _NUMBERS[key]
+        if not _is_number(value) or not 1 <= int(value) <= highest:
             return False
-        self._table[_NUMBERS[key]] = int(value)
+        self._table[name] = int(value)
         return True
 
     def _start(self, key: str, value: str) -> bool:
@@ -150,8 +156,8 @@ class BridgeLines:
         return True
 
     def _retain(self, key: str, value: str) -> bool:
-        self._keeps_retained = False
-        return value == "false"
+        self._keeps_retained = value != "false"
+        return not self._keeps_retained
 
     def _in_tls(self, key: str, value: str) -> bool:
         self._has_tls = True
@@ -159,12 +165,14 @@ class BridgeLines:
         return True
 
     def _insecure(self, key: str, value: str) -> bool:
-        self._tls["insecure"] = True
-        return value == "true"
+        is_insecure = value == "true"
+        self._tls["insecure"] = is_insecure
+        return is_insecure
 
     def _system_certificates(self, key: str, value: str) -> bool:
-        self._has_tls = True
-        return value == "true"
+        has_authorities = value == "true"
+        self._has_tls |= has_authorities
+        return has_authorities
 
     def _topic(self, key: str, value: str) -> bool:
         """`pattern [[[out | in | both] qos] local-prefix remote-prefix]`."""
@@ -191,7 +199,7 @@ def _out_without_retained(topic: Table) -> list[Table]:
 
 
 def _is_number(text: str) -> bool:
-    return text.isdecimal() and len(text) < 10
+    return text.isdecimal() and len(text) <= 10
 
 
 _TAKES: Final[dict[str, Callable[[BridgeLines, str, str], bool]]] = {

@@ -20,6 +20,19 @@ from mqttlite.security.tls import TlsOptions
 
 EVERY_ADDRESS = ""
 
+OPTIONS_OF_BRIDGES = (
+    *("addresses", "topic", "bridge_attempt_unsubscribe", "bridge_bind_address", "bridge_max_packet_size"),
+    *("bridge_max_topic_alias", "bridge_outgoing_retain", "bridge_protocol_version", "bridge_receive_maximum"),
+    *("bridge_reload_type", "bridge_session_expiry_interval", "bridge_tcp_keepalive", "bridge_tcp_user_timeout"),
+    *("cleansession", "clientid", "idle_timeout", "keepalive_interval", "local_cleansession", "local_clientid"),
+    *("local_password", "local_username", "notification_topic", "notifications", "notifications_local_only"),
+    *("password", "remote_clientid", "remote_password", "remote_username", "restart_timeout", "round_robin"),
+    *("start_type", "threshold", "try_private", "username", "bridge_alpn", "bridge_cafile", "bridge_capath"),
+    *("bridge_certfile", "bridge_ciphers", "bridge_identity", "bridge_insecure", "bridge_keyfile", "bridge_psk"),
+    *("bridge_require_ocsp", "bridge_tls_use_os_certs", "bridge_tls_version"),
+)
+"""Those that the source of Mosquitto 2.1.2 has (`src/conf.c`)."""
+
 
 def converted(folder: Path, text: str) -> tuple[Config, list[str]]:
     """The config that a text becomes, and what is left of it, without the name of the file."""
@@ -252,6 +265,15 @@ listener 1884 127.0.0.1
                 "7: start_type now: its value is not understood",
             ],
         ),
+        (
+            "connection up\naddress x\ntopic #\nbridge_receive_maximum 65535\nbridge_session_expiry_interval 0\n"
+            "keepalive_interval 0",
+            [
+                "4: bridge_receive_maximum 65535: window may be 1 to 60000",
+                "5: bridge_session_expiry_interval 0: both brokers keep the session",
+                "6: keepalive_interval 0: its value is not understood",
+            ],
+        ),
         ("connection up", ["1: connection up: a bridge needs an address and topics"]),
         ("connection a b\naddress x\ntopic #", ["1: connection a b: its name is a-b: "]),
         (
@@ -274,6 +296,12 @@ def test_a_line_without_a_counterpart_is_said_with_the_reason(tmp_path: Path, te
     _, left = converted(tmp_path, text)
     assert len(left) == len(said)
     assert all(sentence.startswith(begin) for sentence, begin in zip(left, said, strict=True))
+
+
+@pytest.mark.parametrize("option", OPTIONS_OF_BRIDGES)
+def test_each_option_of_a_bridge_is_converted_or_has_its_reason(tmp_path: Path, option: str) -> None:
+    _, left = converted(tmp_path, f"connection up\naddress x\nremote_username u\ntopic #\n{option} -1")
+    assert not [each for each in left if "no such option" in each]
 
 
 @pytest.mark.parametrize("text", ["\x1b[2J 1", "listener \x1b[2J", "max_qos " + "x" * 60_000])
