@@ -47,6 +47,7 @@ _TIMEOUT_S: Final = 30.0
 @click.option("-F", "--output", "output", metavar="FORMAT", help="Print the answer like this, as with sub.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON, like -F %j.")
 @click.option("-N", "no_eol", is_flag=True, help="Print no end of line behind the answer.")
+@click.option("-R", is_flag=True, expose_value=False, help="Take no retained answer. This is always so.")
 @click.option(
     "-W",
     "timeout_s",

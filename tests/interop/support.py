@@ -6,12 +6,14 @@ Invariant: every wait ends, with what it waited for or with an error after `PATI
 import asyncio
 import contextlib
 import dataclasses
+import os
 import queue
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -358,7 +360,28 @@ def tool(*names: str, package: str) -> str:
     pytest.skip(f"{names[0]} is not installed; tools/test installs it where it may (Debian: {package})")
 
 
-# mosquitto's own clients
+# mosquitto
+
+
+@contextlib.contextmanager
+def mosquitto_broker(folder: Path, port: int, *lines: str) -> Iterator[int]:
+    """Mosquitto on a port, with further lines of its configuration."""
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
+    program = shutil.which("mosquitto", path=path) or tool("mosquitto", package="mosquitto")
+    config = folder / "mosquitto.conf"
+    config.write_text("\n".join([f"listener {port} 127.0.0.1", "allow_anonymous true", *lines, ""]))
+    with (folder / "mosquitto.log").open("wb") as log:
+        process = subprocess.Popen([program, "-v", "-c", str(config)], stdout=log, stderr=log)
+        try:
+            for _ in range(100):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.05)
+            yield port
+        finally:
+            process.terminate()
+            process.wait()
+
 
 READY: Final = "ready"
 """A retained topic: a client that receives it has its subscriptions."""

@@ -1,12 +1,6 @@
 """A bridge between our broker and Mosquitto, made by either."""
 
 import asyncio
-import shutil
-import socket
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +9,12 @@ import pytest
 from mqttlite import Client, Message
 from mqttlite.config.file import parse_config
 from mqttlite.server import Broker
+from tests.interop.support import mosquitto_broker
 from tests.support.device import until
 
 pytestmark = pytest.mark.slow
 
 QUIET_S = 0.5
-MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-
-
-@contextmanager
-def mosquitto(folder: Path, port: int, *lines: str) -> Iterator[int]:
-    """Mosquitto on a port."""
-    if MOSQUITTO is None:
-        pytest.skip("mosquitto is not installed")
-    config = folder / "mosquitto.conf"
-    config.write_text("\n".join([f"listener {port} 127.0.0.1", "allow_anonymous true", *lines, ""]))
-    with (folder / "mosquitto.log").open("wb") as log:
-        process = subprocess.Popen([MOSQUITTO, "-v", "-c", str(config)], stdout=log, stderr=log)
-        try:
-            for _ in range(100):
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                    break
-                time.sleep(0.05)
-            yield port
-        finally:
-            process.terminate()
-            process.wait()
 
 
 async def join(ours: int, theirs: int) -> None:
@@ -95,7 +69,7 @@ async def test_our_bridge_to_mosquitto_is_quiet(tmp_path: Path, version: str, un
         "topics": [{"pattern": "#", "direction": "both", "qos": 2}],
     }
     config = parse_config({"listeners": [{"port": 0}], "bridges": [bridge], "data_dir": str(tmp_path / "data")})
-    with mosquitto(tmp_path, unused_tcp_port) as theirs:
+    with mosquitto_broker(tmp_path, unused_tcp_port) as theirs:
         async with Broker(config) as broker:
             await join(broker.port, theirs)
 
@@ -110,5 +84,5 @@ async def test_a_bridge_of_mosquitto_to_us_is_quiet(tmp_path: Path, version: str
             "cleansession false",
             "topic # both 2",
         ]
-        with mosquitto(tmp_path, unused_tcp_port, *lines) as theirs:
+        with mosquitto_broker(tmp_path, unused_tcp_port, *lines) as theirs:
             await join(broker.port, theirs)

@@ -46,7 +46,7 @@ async def test_an_answer_is_printed(port: int, version: str, tmp_path: Path) -> 
 
 
 async def test_with_5_0_a_topic_for_the_answer_is_made(port: int) -> None:
-    asked = await invoke(port, "-t", "upper", "-s", "--json", stdin=b"x")
+    asked = await invoke(port, "-R", "-t", "upper", "-s", "--json", stdin=b"x")
     assert asked.exit_code == 0
     shown = json.loads(asked.output)
     assert shown["payload"] == "X"
