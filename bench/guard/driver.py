@@ -19,8 +19,9 @@ from bench.micro.world import World
 from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.load.quotas import Quotas, Rates
 from mqttlite.core.load.rate_limits import Buckets, BucketTable, Rate
-from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
+from mqttlite.security.acl_file import AclFile
 from mqttlite.security.default_rules import DefaultRules
+from mqttlite.security.rule_tree import READ, WRITE, Rule
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.wire.constants import PUBREL, V5, V311

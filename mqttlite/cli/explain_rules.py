@@ -9,10 +9,11 @@ from typing import Final, NamedTuple
 
 from mqttlite.config import Config
 from mqttlite.config.checks import in_words, is_loopback
-from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
+from mqttlite.security.acl_file import AclFile
 from mqttlite.security.dynamic_security.model import PUBLISH_SEND, Role, State
 from mqttlite.security.password_file import Users, load
 from mqttlite.security.rule_findings import acl_findings, policy_findings, queue_findings, sections, unkept_findings
+from mqttlite.security.rule_tree import DENY, READ, WRITE, Rule
 from mqttlite.security.topic_policies import TopicPolicyOptions
 
 

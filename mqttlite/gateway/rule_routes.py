@@ -12,7 +12,7 @@ import msgspec
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.routing import Route, Routes
-from mqttlite.security.acl_file import DENY, READ, WRITE, Rule
+from mqttlite.security.rule_tree import DENY, READ, WRITE, Rule
 
 MAX_RULES = 10_000
 """Rules of an ACL file that one answer has, some megabyte."""

@@ -15,15 +15,12 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 from mqttlite.security.one_line import one_line
+from mqttlite.security.rule_tree import DENY, READ, WRITE, Rule
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.errors import TopicFilterInvalid
-
-DENY: Final = 0
-READ: Final = 1
-WRITE: Final = 2
 
 MAX_RULES: Final = 250_000
 """A rule takes some 800 bytes, and 100,000 load in a second. Use groups and patterns instead of more rules."""
@@ -51,14 +48,6 @@ class AclFileError(ValueError):
 
 class AclFileUnreadable(AclFileError):
     """The file cannot be read, so its content is unknown. Another attempt may succeed."""
-
-
-class Rule(NamedTuple):
-    """One line: `access` is `DENY` or the sum of `READ` and `WRITE`."""
-
-    line: int
-    access: int
-    topic_filter: bytes
 
 
 @final

@@ -19,6 +19,7 @@ from mqttlite.core.authorizer import (
     told_by,
 )
 from mqttlite.core.topic_policy import TopicPolicy
+from mqttlite.security.role_numbers import RoleNumbers
 
 MAX_ROLES: Final = 200_000
 """The most pairs of roles. When they are used up, those without a session are dropped; a client that still finds none
@@ -42,25 +43,15 @@ class BothRules:
     ) -> None:
         self._first: Final = first
         self._second: Final = second
-        self._roles_in_use: Final = roles_in_use
         self._max_roles: Final = max_roles
-        self._roles: Final[dict[int, tuple[int, int]]] = {}
-        self._numbers: Final[dict[tuple[int, int], int]] = {}
-        self._last = NO_ROLE
+        self._roles: Final[RoleNumbers[tuple[int, int]]] = RoleNumbers(max_roles, roles_in_use)
 
     def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:
-        """The number for the pair of roles. Numbers are never reused."""
-        roles = self._first.role_of(client_id, username, grants), self._second.role_of(client_id, username, grants)
-        number = self._numbers.get(roles)
-        if number is None:
-            if len(self._roles) >= self._max_roles:
-                self._forget_unused()
-                if len(self._roles) >= self._max_roles:
-                    return NO_ROLE
-            number = self._last = self._last + 1
-            self._numbers[roles] = number
-            self._roles[number] = roles
-        return number
+        """The number for the pair of roles."""
+        number = self._roles.of(
+            (self._first.role_of(client_id, username, grants), self._second.role_of(client_id, username, grants))
+        )
+        return NO_ROLE if number is None else number
 
     def is_open(self, topic: bytes) -> bool:
         return self._first.is_open(topic) and self._second.is_open(topic)
@@ -69,13 +60,13 @@ class BothRules:
         return self._first.is_readable(topic) and self._second.is_readable(topic)
 
     def may_publish(self, role: int, topic: bytes) -> bool:
-        return role in self._roles and self._denying(self._roles[role], PUBLISH, topic) is None
+        return self._allows(role, PUBLISH, topic)
 
     def may_receive(self, role: int, topic: bytes) -> bool:
-        return role in self._roles and self._denying(self._roles[role], RECEIVE, topic) is None
+        return self._allows(role, RECEIVE, topic)
 
     def may_subscribe(self, role: int, topic_filter: bytes) -> bool:
-        return role in self._roles and self._denying(self._roles[role], SUBSCRIBE, topic_filter) is None
+        return self._allows(role, SUBSCRIBE, topic_filter)
 
     def may_unsubscribe(self, role: int, topic_filter: bytes) -> bool:
         roles = self._roles.get(role)
@@ -107,11 +98,15 @@ class BothRules:
 
     def roles_of_first(self, numbers: Iterable[int]) -> set[int]:
         """The first parts of roles given by this object."""
-        return {self._roles[number][0] for number in numbers if number in self._roles}
+        return {first for first, _ in self._roles.all_of(numbers)}
 
     def roles_of_second(self, numbers: Iterable[int]) -> set[int]:
         """The second parts of roles given by this object."""
-        return {self._roles[number][1] for number in numbers if number in self._roles}
+        return {second for _, second in self._roles.all_of(numbers)}
+
+    def _allows(self, role: int, action: str, topic: bytes) -> bool:
+        roles = self._roles.get(role)
+        return roles is not None and self._denying(roles, action, topic) is None
 
     def _asked(self, roles: tuple[int, int], topic: bytes) -> list[tuple[Authorizer, int]]:
         both = [(self._first, roles[0]), (self._second, roles[1])]
@@ -129,8 +124,3 @@ class BothRules:
             if not is_allowed:
                 return rules, number
         return None
-
-    def _forget_unused(self) -> None:
-        used = set(self._roles_in_use())
-        for number in [each for each in self._roles if each not in used]:
-            del self._numbers[self._roles.pop(number)]

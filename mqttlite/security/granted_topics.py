@@ -4,11 +4,13 @@ Invariant: it never allows what the rules forbid, and an unknown role may do not
 """
 
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import Final, NamedTuple
 
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import ANYBODY, PUBLISH, SUBSCRIBE, Authorizer, Why, reason_of, told_by
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
+from mqttlite.security.role_numbers import RoleNumbers
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import split_share
 
@@ -36,28 +38,14 @@ class GrantedTopics:
 
     def __init__(self, authorizer: Authorizer | None, roles_in_use: Callable[[], Iterable[int]]) -> None:
         self._authorizer: Final = authorizer
-        self._roles_in_use: Final = roles_in_use
-        self._numbers: Final[dict[_Role, int]] = {}
-        unlimited = _Role(ANYBODY, None, None)
-        self._roles: Final[dict[int, _Role]] = {ANYBODY: unlimited}  # the role of sessions from the store
-        self._numbers[unlimited] = ANYBODY
-        self._last = NO_ROLE
+        unlimited = _Role(ANYBODY, None, None)  # for sessions from the store
+        self._roles: Final = RoleNumbers(MAX_ROLES, roles_in_use, count(NO_ROLE + 1), always=((ANYBODY, unlimited),))
 
     def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
-        """The number for a role with its granted topics. Numbers are never reused."""
+        """The number for a role with its granted topics."""
         rules = ANYBODY if self._authorizer is None else self._authorizer.role_of(client_id, username, grants)
-        role = _Role(rules, grants.publish, grants.subscribe)
-        number = self._numbers.get(role)
-        if number is None:
-            if len(self._roles) >= MAX_ROLES:
-                self._forget_unused()
-                if len(self._roles) >= MAX_ROLES:
-                    return NO_ROLE
-            self._last += 1
-            number = self._last
-            self._numbers[role] = number
-            self._roles[number] = role
-        return number
+        number = self._roles.of(_Role(rules, grants.publish, grants.subscribe))
+        return NO_ROLE if number is None else number
 
     def is_open(self, topic: bytes) -> bool:
         """False: some credentials may not name the topic."""
@@ -109,12 +97,7 @@ class GrantedTopics:
 
     def rules_roles(self, numbers: Iterable[int]) -> set[int]:
         """The rules' roles in roles given by this object."""
-        return {self._roles[number].rules for number in numbers if number in self._roles}
-
-    def _forget_unused(self) -> None:
-        used = {ANYBODY, *self._roles_in_use()}
-        for number in [each for each in self._roles if each not in used]:
-            del self._numbers[self._roles.pop(number)]
+        return {each.rules for each in self._roles.all_of(numbers)}
 
 
 def _names(granted: tuple[bytes, ...] | None, topic: bytes) -> bool:

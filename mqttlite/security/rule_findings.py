@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
-from mqttlite.security.rule_tree import RuleTree
+from mqttlite.security.acl_file import AclFile
+from mqttlite.security.rule_tree import DENY, READ, WRITE, Rule, RuleTree
 from mqttlite.security.topic_policies import TopicPolicies, TopicPolicyOptions, intersection
 
 _NAME: Final = re.compile(rb"%[uc]")

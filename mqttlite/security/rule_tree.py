@@ -1,18 +1,30 @@
-"""A tree of the rules of one ACL section, by the levels of their topic filters. Finds the rules that match a topic or
-overlap a filter.
+"""A tree of rules, by the levels of their topic filters. Finds the rules that match a topic, cover a filter or overlap
+one.
 
-`rules` interprets the matches. Levels with `%u` or `%c` stay templates and are filled in at look-up, so one tree serves
-all clients. Invariant: the cost of a look-up depends on the levels of the topic and the matching branches, not on the
-number of rules.
+The sections of an ACL file, topic policies and the roles of dynamic security are such trees; `rules`, `topic_policies`
+and `dynamic_security.rules` interpret the matches. Levels with `%u` or `%c` stay templates and are filled in at
+look-up, so one tree serves all clients. Invariant: the cost of a look-up depends on the levels of the topic and the
+matching branches, not on the number of rules.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, final
 
-from mqttlite.security.acl_file import DENY, READ, WRITE, Rule
+DENY: Final = 0
+READ: Final = 1
+WRITE: Final = 2
 
 _PATTERN: Final = re.compile(rb"%[uc]")
+
+
+class Rule(NamedTuple):
+    """What its source says about the topics of a filter. `line` is its place there, from 1 on: of several rules that
+    match, the first is found. `access` is `DENY` or the sum of `READ` and `WRITE`."""
+
+    line: int
+    access: int
+    topic_filter: bytes
 
 
 class Names(NamedTuple):
@@ -71,12 +83,12 @@ class Node:
 
 @final
 class RuleTree:
-    """With `has_names`, `%u` and `%c` are patterns; otherwise they are ordinary levels."""
+    """`is_template` returns whether `%u` and `%c` in a level stand for names; without it they are ordinary levels."""
 
-    __slots__ = ("_has_names", "_root", "depth")
+    __slots__ = ("_is_template", "_root", "depth")
 
-    def __init__(self, rules: Iterable[Rule], *, has_names: bool = False) -> None:
-        self._has_names: Final = has_names
+    def __init__(self, rules: Iterable[Rule] = (), *, is_template: Callable[[bytes], bool] | None = None) -> None:
+        self._is_template: Final = is_template
         self._root: Final = Node()
         self.depth: int = 0
         """The most levels of a filter."""
@@ -105,7 +117,7 @@ class RuleTree:
         for level in levels:
             if level == b"+":
                 node.plus = after = node.plus or Node()
-            elif self._has_names and (b"%u" in level or b"%c" in level):
+            elif self._is_template is not None and self._is_template(level):
                 if node.templates is None:
                     node.templates = {}
                 after = node.templates.setdefault(level, Node())
@@ -140,9 +152,19 @@ class RuleTree:
 
     def find(self, levels: Sequence[bytes], names: Names = NOBODY) -> Found:
         """The rules that match a topic."""
+        return self._find(levels, names, are_topics_longer=False)
+
+    def find_covering(self, wanted: Sequence[bytes], names: Names = NOBODY) -> Found:
+        """The rules that match every topic that a filter matches."""
+        if wanted[-1] == b"#":
+            return self._find(wanted[:-1], names, are_topics_longer=True)
+        return self._find(wanted, names, are_topics_longer=False)
+
+    def _find(self, levels: Sequence[bytes], names: Names, *, are_topics_longer: bool) -> Found:
+        """With `are_topics_longer`, any levels may follow these."""
         below: list[Node] = []
         nodes = [self._root]
-        wildcards = not levels[0].startswith(b"$")  # [MQTT-4.7.2-1]
+        wildcards = not levels or not levels[0].startswith(b"$")  # [MQTT-4.7.2-1]
         for level in levels:
             step: list[Node] = []
             for node in nodes:
@@ -156,7 +178,9 @@ class RuleTree:
                     if child is not None:
                         step.append(child)
                 if node.templates is not None:
-                    step.extend(each for text, each in node.templates.items() if fill(text, names) == level)
+                    for text, each in node.templates.items():
+                        if fill(text, names) == level and (wildcards or text.startswith(b"$")):
+                            step.append(each)
             nodes = step
             wildcards = True
             if not nodes:
@@ -164,14 +188,14 @@ class RuleTree:
         deny = read = write = 0
         for node in below + nodes:  # "sport/#" also matches "sport" (§4.7.1.2)
             if node.has_below:
-                deny = _first(deny, node.deny_below)
-                read = _first(read, node.read_below)
-                write = _first(write, node.write_below)
-        for node in nodes:
+                deny = first(deny, node.deny_below)
+                read = first(read, node.read_below)
+                write = first(write, node.write_below)
+        for node in () if are_topics_longer else nodes:
             if node.ends_here:
-                deny = _first(deny, node.deny)
-                read = _first(read, node.read)
-                write = _first(write, node.write)
+                deny = first(deny, node.deny)
+                read = first(read, node.read)
+                write = first(write, node.write)
         return Found(deny, read, write)
 
     def overlaps(self, wanted: Sequence[bytes], names: Names = NOBODY) -> Iterator[list[bytes]]:
@@ -232,6 +256,6 @@ def fill(template: bytes, names: Names) -> bytes | None:
     return _PATTERN.sub(lambda found: (username if found[0] == b"%u" else client_id) or b"", template)
 
 
-def _first(line: int, other: int) -> int:
+def first(line: int, other: int) -> int:
     """The smaller of two line numbers, where 0 means none."""
     return min(line, other) if line and other else line or other

@@ -12,13 +12,13 @@ Invariant: a `Rules` object never changes; new rules are a new object.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from itertools import count
 from typing import Final, NamedTuple, final
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.topic_policy import TopicPolicy
-from mqttlite.security.acl_file import READ, WRITE, AclFile, Rule
-from mqttlite.security.rule_tree import NOBODY, Names, RuleTree
+from mqttlite.security.acl_file import AclFile
+from mqttlite.security.role_numbers import RoleNumbers
+from mqttlite.security.rule_tree import NOBODY, READ, WRITE, Names, Rule, RuleTree
 from mqttlite.security.topic_policies import CheckOf, TopicPolicies, TopicPolicyOptions, intersection
 
 MAX_ROLES: Final = 200_000
@@ -56,18 +56,14 @@ class _Section:
         self.tree: Final = RuleTree(rules)
 
 
-@final
-class _Role:
+class _Role(NamedTuple):
     """The permissions that several clients share."""
 
-    __slots__ = ("memberships", "names", "sections", "unsafe")
-
-    def __init__(self, sections: tuple[_Section, ...], names: Names, unsafe: str, memberships: frozenset[int]) -> None:
-        self.sections: Final = sections
-        self.names: Final = names
-        self.unsafe: Final = unsafe
-        """Why patterns do not apply to the client; empty if they do."""
-        self.memberships: Final = memberships
+    sections: tuple[_Section, ...]
+    names: Names
+    unsafe: str
+    """Why patterns do not apply to the client; empty if they do."""
+    memberships: frozenset[int]
 
 
 @final
@@ -91,7 +87,6 @@ class Rules:
     ) -> None:
         self.acl: Final = acl
         self.policies: Final = TopicPolicies(policies, check_of)
-        self._roles_in_use: Final = roles_in_use
         self._max_roles: Final = max_roles
         self._groups_of: Final[dict[str, tuple[str, ...]]] = {}
         for group, users in (groups or {}).items():
@@ -101,7 +96,7 @@ class Rules:
         self._anonymous: Final = _Section("anonymous clients", given.anonymous)
         self._users: Final = {name: _Section(f"user {name}", rules) for name, rules in given.users.items()}
         self._groups: Final = {name: _Section(f"group {name}", rules) for name, rules in given.groups.items()}
-        self._patterns: Final = RuleTree(given.patterns, has_names=True)
+        self._patterns: Final = RuleTree(given.patterns, is_template=_has_name)
         filters = [rule.topic_filter for rule in given.patterns]
         self._has_patterns: Final = bool(filters)
         self._has_username: Final = any(b"%u" in each for each in filters)
@@ -112,15 +107,13 @@ class Rules:
         self._depth: Final = max(
             *(section.tree.depth for section in sections), self._patterns.depth, self.policies.depth, 2
         )
-        self._roles: dict[int, _Role] = {}
-        self._numbers: dict[tuple[object, ...], int] = {}
-        self._next: Final = count(NO_PERMISSIONS + 1) if numbers is None else numbers
+        self._roles: Final[RoleNumbers[_Role]] = RoleNumbers(max_roles, roles_in_use, numbers)
 
     def parts(self) -> list[object]:
         """The objects they consist of. Freeing them one by one, from the end, avoids one long pause."""
         found: list[object] = [] if self.acl is None else [*self.acl.users.values(), *self.acl.groups.values()]
         sections = (self._anonymous, *self._users.values(), *self._groups.values())
-        for tree in (self._patterns, *(section.tree for section in sections)):
+        for tree in (self._patterns, self.policies.filters, *(section.tree for section in sections)):
             found += tree.nodes()
         return found
 
@@ -145,16 +138,8 @@ class Rules:
             sections = (own, *sections)
         names, unsafe = self._names_of(client_id, username)
         memberships = self.policies.memberships(username, groups)
-        key = (sections, names, unsafe, memberships)
-        number = self._numbers.get(key)
-        if number is None:
-            if len(self._roles) >= self._max_roles:
-                self._forget()
-            if len(self._roles) >= self._max_roles:
-                return NO_PERMISSIONS
-            number = self._numbers[key] = next(self._next)
-            self._roles[number] = _Role(sections, names, unsafe, memberships)
-        return number
+        number = self._roles.of(_Role(sections, names, unsafe, memberships))
+        return NO_PERMISSIONS if number is None else number
 
     @property
     def role_count(self) -> int:
@@ -185,12 +170,6 @@ class Rules:
             username.encode() if self._has_username and username is not None else None,
             client_id.encode() if self._has_client_id else None,
         ), ""
-
-    def _forget(self) -> None:
-        """Drop the roles that no client has. Their numbers are not reused."""
-        used = set(self._roles_in_use())
-        self._roles = {number: role for number, role in self._roles.items() if number in used}
-        self._numbers = {key: number for key, number in self._numbers.items() if number in used}
 
     # ------------------------------------------------------------------ verdicts
 
@@ -356,6 +335,10 @@ def _samples(topic_filter: list[bytes], depth: int) -> Iterator[list[bytes]]:
         sample = [*beginning, *[b"+"] * more]
         if sample:
             yield sample
+
+
+def _has_name(level: bytes) -> bool:
+    return b"%u" in level or b"%c" in level
 
 
 def _target(topic: bytes) -> bytes:

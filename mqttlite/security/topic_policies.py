@@ -13,6 +13,7 @@ import pygtrie
 from mqttlite.core.payload_check import PayloadCheck
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
 from mqttlite.extensions.built_in import refusal
+from mqttlite.security.rule_tree import READ, Rule, RuleTree, first
 from mqttlite.topics.names import check_filter, has_wildcard, matches, shown
 from mqttlite.wire.errors import TopicFilterInvalid
 
@@ -172,10 +173,17 @@ class TopicPolicies:
         self.policies: Final = tuple(Policy(number, each, check_of) for number, each in enumerate(options))
         self.depth: Final = max((len(each.levels) for each in self.policies), default=0)
         """The most levels of a filter."""
-        self._trie: Final = pygtrie.Trie()
-        for policy in sorted(self.policies, key=_rank):
+        self._by_rank: Final = sorted(self.policies, key=_rank)
+        self._prefixes: Final = pygtrie.Trie()
+        """The places by rank, from 1 on, of policies for a topic and for all below one, by its levels."""
+        self.filters: Final = RuleTree()
+        """The others. The line of a rule is the place of its policy."""
+        for place, policy in enumerate(self._by_rank, 1):
             beginning = _literal_beginning(policy.levels)
-            self._trie.setdefault(beginning, []).append(policy)
+            if policy.levels[len(beginning) :] in ([], [b"#"]):
+                self._prefixes.setdefault(beginning, []).append(place)
+            else:
+                self.filters.add(Rule(place, READ, policy.topic_filter))
         self._with_presence: Final = [each for each in self.policies if each.options.presence]
         self._numbers_of_users: Final[dict[str, set[int]]] = {}
         self._numbers_of_groups: Final[dict[str, set[int]]] = {}
@@ -192,12 +200,13 @@ class TopicPolicies:
         """The policy that holds for a topic."""
         if not self.policies:
             return None
-        beginnings: list[list[Policy]] = [step.value for step in self._trie.prefixes(topic.split(b"/"))]
-        for policies in reversed(beginnings):
-            for policy in policies:
-                if matches(policy.topic_filter, topic):
-                    return policy
-        return None
+        levels = topic.split(b"/")
+        place = self.filters.find(levels).read
+        for step in self._prefixes.prefixes(levels):
+            for each in step.value:
+                if matches(self._by_rank[each - 1].topic_filter, topic):
+                    place = first(place, each)
+        return self._by_rank[place - 1] if place else None
 
     def of_core(self, topic: bytes) -> TopicPolicy:
         """What the core does with the messages of a topic."""
@@ -243,11 +252,12 @@ def _literal_beginning(levels: Sequence[bytes]) -> list[bytes]:
     return beginning
 
 
-def _rank(policy: Policy) -> tuple[int, int, int]:
-    """The lower, the more specific."""
+def _rank(policy: Policy) -> tuple[int, int, int, int]:
+    """The lower, the more specific. Of two policies for one topic, the beginning of one is that of the other or begins
+    with it."""
     literals = sum(level not in (b"+", b"#") for level in policy.levels)
     levels = 2 * len(policy.levels) - policy.levels.count(b"#")  # "a/+" is more specific than "a/#"
-    return -literals, -levels, policy.number
+    return -len(_literal_beginning(policy.levels)), -literals, -levels, policy.number
 
 
 def intersection(one: Sequence[bytes], other: Sequence[bytes]) -> list[bytes] | None:

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from mqttlite.security.dynamic_security import model
 from mqttlite.security.dynamic_security.document import dump, parse
 from mqttlite.security.dynamic_security.model import Acl, Client, Group, Role, State, put
-from mqttlite.security.dynamic_security.rules import DynamicRules, covers
+from mqttlite.security.dynamic_security.rules import DynamicRules
+from mqttlite.security.granted_topics import covers
+from mqttlite.security.rule_tree import READ, Names, Rule, RuleTree
 
 LEVELS = ("a", "b", "+")
 CLIENT_ID, USERNAME = "b", "a"
@@ -86,10 +88,41 @@ def test_the_first_rule_that_matches_decides(state: State, topic: str) -> None:
     assert rules.may_receive(role, topic.encode()) == verdict(state, model.PUBLISH_RECEIVE, topic)
 
 
-@given(filters, filters, topics)
-def test_a_pattern_that_covers_a_filter_matches_what_it_matches(pattern: str, topic_filter: str, topic: str) -> None:
-    if covers(pattern.encode(), topic_filter.encode()) and fits(topic_filter.split("/"), topic.split("/")):
-        assert fits(pattern.split("/"), topic.split("/"))
+def filter_verdict(state: State, topic_filter: str) -> bool:
+    """The first rule of the first role that is for a filter to the letter, or covers it."""
+    for name in state.role_sets_of(USERNAME) or ():
+        role = state.roles[name]
+        if not role.allow_wildcard_subs and ("+" in topic_filter or "#" in topic_filter):
+            return False
+        for acl in role.acls[model.SUBSCRIBE_LITERAL]:
+            if acl.topic == topic_filter:
+                return acl.allow
+        for acl in role.acls[model.SUBSCRIBE_PATTERN]:
+            if covers("/".join(named(acl.topic)).encode(), topic_filter.encode()):
+                return acl.allow
+    return state.default_access[model.SUBSCRIBE]
+
+
+@pytest.mark.long
+@given(states(), filters | topics)
+def test_the_first_rule_that_covers_a_filter_decides(state: State, topic_filter: str) -> None:
+    rules = DynamicRules(state)
+    assert rules.may_subscribe(rules.role_of(CLIENT_ID, USERNAME), topic_filter.encode()) == filter_verdict(
+        state, topic_filter
+    )
+
+
+@given(st.lists(filters, max_size=6), filters)
+def test_a_tree_finds_the_first_rule_that_covers_a_filter(patterns: list[str], topic_filter: str) -> None:
+    tree = RuleTree(Rule(line, READ, each.encode()) for line, each in enumerate(patterns, 1))
+    lines = [line for line, each in enumerate(patterns, 1) if covers(each.encode(), topic_filter.encode())]
+    assert tree.find_covering(topic_filter.encode().split(b"/")).read == min(lines, default=0)
+
+
+def test_a_name_at_the_first_level_reaches_no_topic_of_the_broker() -> None:
+    tree = RuleTree([Rule(1, READ, b"%u/x")], is_template=lambda level: level == b"%u")
+    assert tree.find([b"ann", b"x"], Names(b"ann")).read == 1
+    assert not tree.find([b"$SYS", b"x"], Names(b"$SYS")).read
 
 
 @pytest.mark.long

@@ -26,10 +26,11 @@ from mqttlite.core.route.outlook import EXCLUDED
 from mqttlite.core.route.plan import PublishPlan
 from mqttlite.core.route.tally import DROPPED, QUEUED, SENT
 from mqttlite.extensions.explain.explanations import Explanations
-from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
+from mqttlite.security.acl_file import AclFile
 from mqttlite.security.dynamic_security.model import ACL_TYPES, DEFAULT_TYPES, Acl, Client, Group, Role, State, put
 from mqttlite.security.dynamic_security.rules import DynamicRules
 from mqttlite.security.rule_findings import acl_findings, sections
+from mqttlite.security.rule_tree import DENY, READ, WRITE, Rule
 from mqttlite.security.rules import Rules, Ruling
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.topics.names import matches

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.authentication import NO_GRANTS, Grants
-from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, Rule
+from mqttlite.security.acl_file import AclFile
+from mqttlite.security.rule_tree import DENY, READ, WRITE, Rule
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_policies import TopicPolicyOptions, intersection
 from mqttlite.topics.names import matches

@@ -8,9 +8,10 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 
 from mqttlite.cli.main import main
-from mqttlite.security.acl_file import DENY, READ, AclFile, Rule, load
+from mqttlite.security.acl_file import AclFile, load
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
+from mqttlite.security.rule_tree import DENY, READ, Rule
 from mqttlite.security.rules import Rules
 from mqttlite.security.topic_file import save
 from mqttlite.security.topic_records import TopicRecord

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from mqttlite.security import acl_file
-from mqttlite.security.acl_file import DENY, READ, WRITE, AclFile, AclFileError, AclFileUnreadable, Rule, load, parse
+from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load, parse
+from mqttlite.security.rule_tree import DENY, READ, WRITE, Rule
 
 BOTH = READ | WRITE
 

@@ -1,6 +1,7 @@
 """The file of dynamic security, who it lets in, and its commands without a broker."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -28,7 +29,8 @@ from mqttlite.security.dynamic_security import DynamicSecurity, Options, documen
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse
 from mqttlite.security.dynamic_security.model import MAX_ACLS, MAX_MEMBERSHIPS, Client, State
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
-from mqttlite.security.dynamic_security.rules import NOBODY, DynamicRules, covers
+from mqttlite.security.dynamic_security.role_rules import RoleRules
+from mqttlite.security.dynamic_security.rules import NOBODY, DynamicRules
 from mqttlite.security.hashes import MosquittoHash, PasswordHash
 from mqttlite.wire.properties import NONE
 
@@ -724,7 +726,7 @@ def test_rules_have_the_names_of_the_client_where_no_name_reaches_topics_of_othe
     assert may("7", "ann", *topics) == [True, True, True, True, False, False, False, True]
     assert may("8", "ann", b"c/7", b"c/8") == [False, True]
     for name in ("+", "#", "a/b"):
-        assert not any(may(name, name, b"s/ann/1", b"c/7", b"7/x", b"s/a/b/1", b"c/a/b"))
+        assert not any(may(name, name, b"s/ann/1", b"c/7", b"7/x", b"s/a/b/1", b"c/a/b", b"s/+/1", b"+/x"))
     assert may("$SYS", "$SYS", b"s/$SYS/1", b"$SYS/x") == [True, False]
     assert may("", "ann", b"c/", b"/x") == [False, False]
 
@@ -739,10 +741,57 @@ def test_rules_have_the_names_of_the_client_where_no_name_reaches_topics_of_othe
         (b"#", b"a/#", True),
         (b"+/#", b"#", False),
         (b"a/+", b"a/#", False),
+        (b"a/#", b"a", True),
+        (b"a/#", b"a/#", True),
+        (b"a/b/#", b"a/#", False),
+        (b"#", b"#", True),
+        (b"a", b"a/#", False),
     ],
 )
 def test_a_pattern_covers_these_topics(pattern: bytes, topic_filter: bytes, covered: bool) -> None:
-    assert covers(pattern, topic_filter) == covered
+    role = model.Role("r")
+    role.add("subscribePattern", model.Acl(pattern.decode(), 0, allow=True))
+    rules = DynamicRules(State(clients={"ann": Client("ann", roles={"r": 1})}, roles={"r": role}))
+    assert rules.may_subscribe(rules.role_of("c", "ann"), topic_filter) == covered
+
+
+def test_a_changed_role_is_asked_and_one_that_is_made_again_is_another() -> None:
+    role = model.Role("r")
+    role.add("publishClientSend", model.Acl("a", 0, allow=True))
+    rules = DynamicRules(State(clients={"ann": Client("ann", roles={"r": 1})}, roles={"r": role}))
+    ann = rules.role_of("c", "ann")
+
+    def may(*changes: tuple[str, bool]) -> list[bool]:
+        state = rules.state.copy()
+        for topic, allow in changes:
+            state.roles["r"].add("publishClientSend", model.Acl(topic, 0, allow=allow))
+        rules.state = state
+        return [rules.may_publish(ann, each) for each in (b"a", b"b", b"b/c")]
+
+    assert may() == [True, False, False]
+    assert may(("b", True), ("b/#", False)) == [True, True, False]
+    without = rules.state.copy()
+    del without.roles["r"]
+    rules.state = without
+    assert not rules.may_publish(ann, b"a")
+    again = rules.state.copy()
+    again.roles["r"] = model.Role("r")
+    again.roles["r"].add("publishClientSend", model.Acl("b/c", 0, allow=True))
+    rules.state = again
+    assert may() == [False, False, True]
+
+
+@pytest.mark.slow
+def test_nothing_is_kept_of_a_role_that_is_gone() -> None:
+    def made() -> int:
+        return sum(type(each) is RoleRules for each in gc.get_objects())
+
+    before = made()
+    rules = DynamicRules(State(clients={"ann": Client("ann", roles={"r": 1})}, roles={"r": model.Role("r")}))
+    rules.may_publish(rules.role_of("c", "ann"), b"a")
+    assert made() == before + 1
+    rules.state = State()
+    assert made() == before
 
 
 def test_a_share_does_not_get_round_a_denial() -> None:
