@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Delivery, Message
@@ -90,19 +90,13 @@ class _Lent:
     """An `Origin`: one message that the client has."""
 
     __slots__ = ("_client", "_flow", "_packet_id")
+    name: ClassVar[bytes] = b""
+    keeps: ClassVar[bool] = True
 
     def __init__(self, client: "FarClient", flow: Flow, packet_id: int) -> None:
         self._client: Final = client
         self._flow: Final = flow
         self._packet_id: Final = packet_id
-
-    @property
-    def name(self) -> bytes:
-        return b""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         self._client.on_settled(self._flow, self._packet_id, reason_code)

@@ -7,7 +7,7 @@ Invariant: a fence is passed only when each node that may have something has ans
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Delivery, Message
@@ -131,16 +131,11 @@ class _Markers:
 class _Marker:
     """An `Origin`."""
 
+    name: ClassVar[bytes] = b""
+    keeps: ClassVar[bool] = True
+
     def __init__(self, on_settled: Callable[[], None]) -> None:
         self._on_settled: Final = on_settled
-
-    @property
-    def name(self) -> bytes:
-        return b""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         """As `Origin`."""

@@ -5,7 +5,7 @@ first outcome holds, except that a late acknowledgement still counts.
 """
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from mqttlite.core.connect.attempts import Attempt
 from mqttlite.core.effects import AwaitsCommit, Effects
@@ -33,6 +33,8 @@ class Lease(AwaitsCommit):
     """An `Origin`: one attempt to deliver a message to a consumer."""
 
     __slots__ = ("_delivery", "_packet_id", "_session", "attempt", "entry", "leases")
+    name: ClassVar[bytes] = b""
+    keeps: ClassVar[bool] = True
 
     def __init__(self, leases: "Leases", entry: Entry) -> None:
         self.leases: Final = leases
@@ -58,14 +60,6 @@ class Lease(AwaitsCommit):
         assert self._session is not None, "a holder was lent"
         assert self._delivery is not None, "else it is no holder"
         self._session.forget_lent(self._packet_id, self._delivery)
-
-    @property
-    def name(self) -> bytes:
-        return b""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
     def on_committed(self, now: float) -> None:
         self.leases.on_sent(self.entry, self.attempt, now)

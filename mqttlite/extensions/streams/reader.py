@@ -5,7 +5,7 @@ leave in order; each is sent again until it is acknowledged, and after that not 
 """
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from mqttlite.core.jobs import Job, has_budget
 from mqttlite.core.limits import JSON_BYTES_PER_WORK_UNIT, SENDING_BYTES
@@ -32,20 +32,14 @@ class _Reading:
     """An `Origin`: a message that was sent to a reader and is not acknowledged."""
 
     __slots__ = ("_offset", "_partition", "_place", "_reader")
+    name: ClassVar[bytes] = b""
+    keeps: ClassVar[bool] = True
 
     def __init__(self, reader: "Reader", partition: int, place: Place, offset: int) -> None:
         self._reader: Final = reader
         self._partition: Final = partition
         self._place: Final = place
         self._offset: Final = offset
-
-    @property
-    def name(self) -> bytes:
-        return b""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         self._place.acknowledge(self._offset)
@@ -60,17 +54,11 @@ class _EndTold:
     """An `Origin`: the message that says that the reader was at the end."""
 
     __slots__ = ("_reader",)
+    name: ClassVar[bytes] = b""
+    keeps: ClassVar[bool] = True
 
     def __init__(self, reader: "Reader") -> None:
         self._reader: Final = reader
-
-    @property
-    def name(self) -> bytes:
-        return b""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         self._reader.on_end_told()

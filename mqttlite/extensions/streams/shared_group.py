@@ -9,7 +9,7 @@ is acknowledged is not delivered again, but by a seek or replay.
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, final
+from typing import ClassVar, Final, final
 
 from mqttlite.core.connect.attempts import Attempt, AttemptTracer, GivenUp
 from mqttlite.core.deadlines import Deadline, Deadlines
@@ -114,19 +114,13 @@ class _Lease(AwaitsCommit):
     """An `Origin`: one attempt to deliver a message to a member."""
 
     __slots__ = ("_attempt", "_entry", "_group")
+    name: ClassVar[bytes] = b""
+    keeps: ClassVar[bool] = True
 
     def __init__(self, group: "SharedGroup", entry: UnderWay[Entry]) -> None:
         self._group: Final = group
         self._entry: Final = entry
         self._attempt: Final = entry.attempts
-
-    @property
-    def name(self) -> bytes:
-        return b""
-
-    @property
-    def keeps(self) -> bool:
-        return True
 
     def on_committed(self, now: float) -> None:
         self._group.on_sent(self._entry, self._attempt, now)
