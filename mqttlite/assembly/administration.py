@@ -1,5 +1,6 @@
 """Builds the interfaces for operators: the admin object, the admin socket and the metrics port."""
 
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +58,9 @@ class Administration:
         )
         self.explanations: Final = _explanations(runtime, logins)
 
+        @functools.cache
         def context() -> "OperatorContext":
-            from mqttlite.gateway.context import OperatorContext  # imported by the listener, at its first connection
+            from mqttlite.gateway.context import OperatorContext  # imported at the first connection, or by the gateway
 
             return OperatorContext(
                 config=config,
@@ -76,8 +78,11 @@ class Administration:
                 read_entries=runtime.queue_reader.entries,
                 commit=runtime.commit,
                 reload=reload,
-                elsewhere=elsewhere_of(nodes, runtime),
+                elsewhere=_elsewhere(nodes, runtime),
             )
+
+        self.context: Final[Callable[[], OperatorContext]] = context
+        """What the routes for operators need."""
 
         if nodes is not None:
             nodes.calls.answer = _answering(context, gateway).answer
@@ -114,7 +119,7 @@ class Administration:
                 _log.info("metrics, health and status are at http://%s", address)
 
 
-def elsewhere_of(nodes: "Nodes | None", runtime: Runtime) -> "Elsewhere | None":
+def _elsewhere(nodes: "Nodes | None", runtime: Runtime) -> "Elsewhere | None":
     """Answers what is about other nodes."""
     if nodes is None:
         return None

@@ -150,20 +150,8 @@ class Assembly:
             gateway=lambda: self.gateway,
         )
         self.gateway: Final = build_gateway(
-            *(
-                runtime,
-                self.schemas,
-                self.streams,
-                self.bridges,
-                self.nodes,
-                self.permissions,
-                self.logins,
-                self._delivery,
-            ),
-            *(self.network, self.telemetry, self.administration),
+            *(runtime, self.schemas, self.permissions, self.logins, self.network, self.telemetry, self.administration),
             not_ready=self._why_not_ready,
-            reload=reload,
-            surroundings=surroundings,
             extension_pages=extensions.pages.by_name,
         )
         self.shared: Final = self._share_documents()

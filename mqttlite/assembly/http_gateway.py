@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mqttlite.assembly.administration import Administration, elsewhere_of
-from mqttlite.assembly.delivery import Delivery
+from mqttlite.assembly.administration import Administration
 from mqttlite.assembly.logins import HTTP_LISTENER, Logins
 from mqttlite.assembly.network import Network
 from mqttlite.assembly.permissions import Permissions
@@ -17,15 +16,11 @@ from mqttlite.catalogue.entries import NoSchemas
 from mqttlite.config import Config, ConfigError
 from mqttlite.config.checks import answers_anybody, api_key_file, http_warnings, is_loopback, open_gateway
 from mqttlite.extensions.built_in import BUILT_IN
-from mqttlite.operations.surroundings import Surroundings
 from mqttlite.security.api_keys import ApiKeyFileError, ApiKeys
 
 if TYPE_CHECKING:
-    from mqttlite.extensions.bridge.bridges import Bridges
-    from mqttlite.extensions.nodes.nodes import Nodes
     from mqttlite.extensions.pubsub.iam_policies import IamPolicies
     from mqttlite.extensions.schemas.schemas import Schemas
-    from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.gateway import Gateway
 
 _log = logging.getLogger("mqttlite")
@@ -34,19 +29,13 @@ _log = logging.getLogger("mqttlite")
 def build_gateway(
     runtime: Runtime,
     schemas: "Schemas | None",
-    streams: "Streams | None",
-    bridges: "Bridges | None",
-    nodes: "Nodes | None",
     permissions: Permissions,
     logins: Logins,
-    delivery: Delivery,
     network: Network,
     telemetry: Telemetry,
     administration: Administration,
     *,
     not_ready: Callable[[], str],
-    reload: Callable[[], None],
-    surroundings: Surroundings | None,
     extension_pages: Mapping[str, tuple[str, Callable[[], str]]],
 ) -> "Gateway | None":
     """The gateway; None if the config has none. Raises `ConfigError`."""
@@ -55,7 +44,7 @@ def build_gateway(
     if config.http is None or listener is None:
         return None
     try:
-        from mqttlite.gateway.context import GatewayContext  # needs the extra
+        from mqttlite.gateway.context import GatewayContext, parts_of  # needs the extra
         from mqttlite.gateway.gateway import Gateway
         from mqttlite.gateway.mount_point import MountPoint
         from mqttlite.gateway.open_sessions import OpenSessions
@@ -83,32 +72,19 @@ def build_gateway(
     ticket_file = Path(config.data_dir) / TICKET_FILE_NAME if config.data_dir else None
     gateway = Gateway(
         GatewayContext(
+            **parts_of(administration.context()),
             options=config.http,
-            config=config,
             broker_id=runtime.broker_id,
             core=runtime.core,
-            admin=administration.admin,
             snapshots=telemetry.snapshots,
-            reports=telemetry.reports,
             recent_events=telemetry.recent_events,
             user_names=logins.user_names,
-            hub=runtime.hub,
             loop_driver=runtime.loop_driver,
             live_rules=permissions.live_rules,
             listeners=network.listeners,
             certificates=network.certificates,
             api_keys=api_keys,
-            schemas=None if schemas is None else schemas.registry,
             lookup=NoSchemas if schemas is None else schemas.lookup,
-            streams=streams,
-            bridges=bridges,
-            nodes=nodes,
-            elsewhere=elsewhere_of(nodes, runtime),
-            surroundings=surroundings,
-            read_page=runtime.queue_reader.page,
-            read_entries=runtime.queue_reader.entries,
-            commit=runtime.commit,
-            queueing=delivery.queueing,
             sessions=OpenSessions(),
             tickets=Tickets(ticket_file, mount_point.prefix),
             topics=Topics(permissions.topics, permissions.topic_file, topic_rules, mount_point),
@@ -120,8 +96,6 @@ def build_gateway(
             quotas=network.quotas.of_listener(None),
             clock=runtime.clock,
             wall=runtime.wall.at,
-            explanations=administration.explanations,
-            reload=reload,
             passwords=logins.passwords,
             password_documents=logins.password_documents,
             dynamic_security=permissions.dynamic_security,

@@ -1,14 +1,14 @@
-"""The dependencies of the gateway's routers: the parts of one run of a broker.
+"""The dependencies of the routers: the parts of one run of a broker.
 
-`assembly.http_gateway` creates it. Invariant: routers change the broker only through these parts, in the broker's event
-loop.
+`assembly.administration` makes the part that the admin socket needs, and `assembly.http_gateway` adds the gateway's.
+Invariant: routers change the broker only through these parts, in the broker's event loop.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mqttlite.catalogue.entries import Lookup
 from mqttlite.config import Config
@@ -69,7 +69,7 @@ class OperatorContext:
     """None without that extension."""
     nodes: "Nodes | None"
     """The other nodes; None if this broker is no node."""
-    elsewhere: "Elsewhere | None" = None
+    elsewhere: "Elsewhere | None"
     """Answers what is about them."""
     queueing: "Queueing | None"
     """The queues. None without that extension."""
@@ -143,3 +143,8 @@ class GatewayContext(OperatorContext):
     counters: HttpCounters = field(default_factory=HttpCounters)
     jobs: list[Callable[[], Coroutine[None, None, None]]] = field(default_factory=list)
     """They run while the gateway serves. A feature adds its own where it makes its routes."""
+
+
+def parts_of(context: OperatorContext) -> dict[str, Any]:
+    """Its fields by name, for a context that has more."""
+    return {each.name: getattr(context, each.name) for each in fields(OperatorContext)}
