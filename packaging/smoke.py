@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from mqttlite import Broker, Client
-from mqttlite.build import is_compiled, version
+from mqttlite.build import VERSION, is_compiled
 
 LIMIT_S = 30.0
 
@@ -28,7 +28,7 @@ def main() -> None:
     if found != wanted:
         sys.exit(f"smoke.py: this mqttlite is the {found} build, not the {wanted} one")
     asyncio.run(exchange())
-    print(f"mqttlite {version()}, the {found} build, delivers messages.")
+    print(f"mqttlite {VERSION}, the {found} build, delivers messages.")
 
 
 if __name__ == "__main__":

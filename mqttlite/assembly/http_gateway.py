@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,11 +52,12 @@ def build_gateway(
         from mqttlite.gateway.tickets import FILE_NAME as TICKET_FILE_NAME
         from mqttlite.gateway.tickets import Tickets
         from mqttlite.gateway.topics import Topics
+
+        missing = "" if find_spec("jinja2") else "jinja2"  # pages import it
     except ImportError as error:
-        name = (error.name or "").partition(".")[0]
-        raise ConfigError(
-            f"http: {name} is missing, which the gateway needs: pip install 'mqttlite[gateway]'"
-        ) from None
+        missing = (error.name or "").partition(".")[0]
+    if missing:
+        raise ConfigError(f"http: {missing} is missing, which the gateway needs: pip install 'mqttlite[gateway]'")
     try:
         api_keys = ApiKeys(api_key_file(config), clock=runtime.clock)
     except ApiKeyFileError as error:

@@ -7,7 +7,7 @@ import json
 
 import click
 
-from mqttlite.build import version as build_version
+from mqttlite.build import VERSION
 from mqttlite.catalogue.asyncapi import document, servers_of
 from mqttlite.cli.topics import EPILOG, read
 
@@ -23,5 +23,5 @@ def command(config_path: str | None, data_dir: str | None, title: str, version: 
     It reads the configuration and the data directory; no broker has to run.
     """
     config, entries, registry = read(config_path, data_dir)
-    found = document(entries, registry, servers_of(config), title=title, version=version or build_version())
+    found = document(entries, registry, servers_of(config), title=title, version=version or VERSION)
     click.echo(json.dumps(found, ensure_ascii=False, indent=2))

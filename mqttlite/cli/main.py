@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from mqttlite.build import is_compiled, version
+from mqttlite.build import VERSION, is_compiled
 from mqttlite.extensions.built_in import BUILT_IN, resolve
 
 COMMANDS: Final[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ class LazyGroup(click.Group):
 def build() -> str:
     """The version and whether the core runs compiled, as --version and the start-up banner say it."""
     kind = "compiled" if is_compiled() else "pure Python"
-    return f"mqttlite {version()} ({kind}, {platform.python_implementation()} {platform.python_version()})"
+    return f"mqttlite {VERSION} ({kind}, {platform.python_implementation()} {platform.python_version()})"
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 from starlette.responses import Response
 
-from mqttlite.build import version
+from mqttlite.build import VERSION
 from mqttlite.catalogue.asyncapi import document, servers_of
 from mqttlite.catalogue.entries import Entry, catalogue
 from mqttlite.gateway.caller import Caller, Role
@@ -65,7 +65,7 @@ def routes(context: GatewayContext) -> Sequence[Route]:
                 document(
                     *(found, context.lookup(), servers_of(context.config)),
                     title="mqttlite",
-                    version=version(),
+                    version=VERSION,
                 )
             )
 

@@ -35,7 +35,6 @@ from mqttlite.security.api_keys import ApiKeys
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.dynamic_security import DynamicSecurity
 from mqttlite.security.live_rules import LiveRules
-from mqttlite.security.passwords import PasswordAuthenticator
 from mqttlite.telemetry.recent_events import RecentEvents
 from mqttlite.telemetry.snapshot import Snapshots
 
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from mqttlite.extensions.schemas.service import SchemaRegistry
     from mqttlite.extensions.streams.service import Streams
     from mqttlite.gateway.elsewhere import Elsewhere
+    from mqttlite.security.passwords import PasswordAuthenticator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class GatewayContext(OperatorContext):
     """The broker's seconds, for calls of the core."""
     wall: Callable[[float], datetime]
     """The UTC time of one of them."""
-    passwords: list[PasswordAuthenticator]
+    passwords: "list[PasswordAuthenticator]"
     """The password files in use."""
     password_documents: Mapping[Path, SharedDocument]
     """The same files, for changes of them."""

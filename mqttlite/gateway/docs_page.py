@@ -7,16 +7,19 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from mqttlite.gateway.context import GatewayContext
 from mqttlite.gateway.path_prefix import root_of
 from mqttlite.gateway.routing import Route, Routes
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 _CSP: Final = "default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
 
@@ -39,8 +42,7 @@ td, th { text-align: left; padding: 0.1rem 1rem 0.1rem 0; vertical-align: top; o
 @media (max-width: 40rem) { td, th { padding-right: 0.5rem; } }
 """
 
-_PAGE: Final = Environment(autoescape=True).from_string(
-    """<!doctype html>
+_PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -85,7 +87,13 @@ as <code>Bearer</code> with an API key or token, or as <code>Basic</code>. Error
 </body>
 </html>
 """
-)
+
+
+@cache
+def _template() -> "Template":
+    from jinja2 import Environment  # here, for it takes a while
+
+    return Environment(autoescape=True).from_string(_PAGE)
 
 
 def routes(_context: GatewayContext) -> Sequence[Route]:
@@ -102,7 +110,7 @@ def routes(_context: GatewayContext) -> Sequence[Route]:
     @route.get("/docs", None)
     async def docs(request: Request) -> HTMLResponse:
         found: dict[str, Any] = request.app.openapi()
-        page = _PAGE.render(
+        page = _template().render(
             info=found["info"],
             groups=_groups(found["paths"]),
             style=_STYLE,

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import FileResponse, Response
 
-from mqttlite.build import version
+from mqttlite.build import VERSION
 from mqttlite.gateway.parameters import Parameters
 from mqttlite.gateway.problems import PROBLEM_JSON, Code
 from mqttlite.gateway.routing import Route, ServedOn
@@ -69,7 +69,7 @@ def document(routes: Iterable[Route], error_of: Callable[[str], Mapping[str, Any
         paths.setdefault(each.route.shown_path, {})[each.route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
-        "info": {"title": "mqttlite", "version": version()},
+        "info": {"title": "mqttlite", "version": VERSION},
         "paths": paths,
         "components": {
             "schemas": {**components, "Problem": _PROBLEM},

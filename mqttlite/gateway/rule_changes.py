@@ -7,7 +7,7 @@ only if the broker can use it, and the answer leaves when it is on disk and in f
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
@@ -32,7 +32,9 @@ from mqttlite.security.password_file import (
     new_salt,
     set_user,
 )
-from mqttlite.security.passwords import PasswordAuthenticator
+
+if TYPE_CHECKING:
+    from mqttlite.security.passwords import PasswordAuthenticator
 
 MAX_PASSWORD: Final = 1_000
 """Characters: hashing more costs an admin's request more, and is no safer."""
@@ -144,7 +146,7 @@ def _line_and_sentence(problem: str, name: str) -> dict[str, str]:
     return {"at": f"line {line}", "message": sentence}
 
 
-def _file_of(context: GatewayContext, file: str | None) -> PasswordAuthenticator:
+def _file_of(context: GatewayContext, file: str | None) -> "PasswordAuthenticator":
     """The users of a file. Raises `Problem`."""
     known = {str(each.path): each for each in context.passwords}
     if not known:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from mqttlite.build import is_compiled, version
+from mqttlite.build import VERSION, is_compiled
 from mqttlite.event_hub import MEMORY_SHORT, STORE_FAILING
 from mqttlite.event_hub import Listener as EventListener
 from mqttlite.net.listeners import Listener
@@ -71,7 +71,7 @@ class Reports(EventListener):
         self._broker_id: Final = broker_id
         self._not_ready: Final = not_ready
         self._certificates: Final = certificates
-        self._build: Final = Build(version=version(), compiled=is_compiled(), python=platform.python_version())
+        self._build: Final = Build(version=VERSION, compiled=is_compiled(), python=platform.python_version())
         self._started_at: Final = time.monotonic()
         self._latest: Report | None = None
 

@@ -81,7 +81,7 @@ class SysTopics:
         self._interval_s: Final = interval_s
         self._certificates: Final = certificates
         self._of_extensions: Final = of_extensions
-        self._version: Final = f"mqttlite version {build.version()}"
+        self._version: Final = f"mqttlite version {build.VERSION}"
         self._started_at: Final = now
         self._published_at = now
         self._counters: dict[str, float] = {}

@@ -1,24 +1,9 @@
 """The version of the package."""
 
-import importlib.metadata
-from collections.abc import Iterator
+from importlib.metadata import version
 
-import pytest
-
-from mqttlite import build
+from mqttlite.build import VERSION
 
 
-@pytest.fixture
-def read_again() -> Iterator[None]:
-    build.version.cache_clear()
-    yield
-    build.version.cache_clear()
-
-
-@pytest.mark.usefixtures("read_again")
-def test_a_program_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(_name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError
-
-    monkeypatch.setattr(build, "_version_of", unknown)
-    assert build.version() == "unknown"
+def test_the_installed_package_has_the_version_that_the_program_tells() -> None:
+    assert version("mqttlite") == VERSION

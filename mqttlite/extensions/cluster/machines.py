@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.build import version
+from mqttlite.build import VERSION
 from mqttlite.extensions.cluster import keys, status
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError, Entry
 
@@ -39,7 +39,7 @@ class Machines:
         self._run: Final = run
         self._addresses: Final = addresses
         self._loop: Final = asyncio.get_running_loop()
-        self._build: Final = version()
+        self._build: Final = VERSION
         self.said: Final[dict[str, status.NodeStatus]] = {}
         """What each machine said last, by its name. See `roles`."""
         self._heard_at: Final[dict[str, float]] = {}

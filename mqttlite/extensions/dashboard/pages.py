@@ -7,20 +7,22 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from mqttlite.build import version
+from mqttlite.build import VERSION
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.extensions.dashboard import words
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.path_prefix import root_of
 from mqttlite.gateway.problems import Code, Problem
 from mqttlite.gateway.routing import Routes
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 CSP: Final = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 """No inline script or style, and nothing from elsewhere."""
@@ -57,8 +59,10 @@ _FOLDERS: Final = tuple(Path(__file__).parent.parent / name for name in BUILT_IN
 
 
 @cache
-def _templates() -> Environment:
+def _templates() -> "Environment":
     """The templates of all gateways of this process: each is compiled once."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # at the first page, for it takes a while
+
     made = Environment(
         autoescape=True,
         loader=FileSystemLoader([folder / "templates" for folder in _FOLDERS]),
@@ -70,7 +74,7 @@ def _templates() -> Environment:
         made.filters[name] = getattr(words, name)
     made.filters["when"] = lambda value: words.when(value).replace(" ", "\N{NO-BREAK SPACE}")
     made.filters["quoted"] = lambda text: quote(text, safe="")
-    made.globals.update(version=version(), assets=ASSETS)
+    made.globals.update(version=VERSION, assets=ASSETS)
     return made
 
 
@@ -80,7 +84,6 @@ class Pages:
     def __init__(
         self, key_command: Callable[[Request], str], of_extensions: Mapping[str, tuple[str, Callable[[], str]]]
     ) -> None:
-        self._templates: Final = _templates()
         self._key_command: Final = key_command
         self._of_extensions: Final = of_extensions
         self.menu: Sequence[tuple[str, str]] = MENU
@@ -91,16 +94,23 @@ class Pages:
     ) -> HTMLResponse:
         """Render a page. `caller` is None if the caller is not authenticated."""
         path = request.scope["path"]
-        text = self._templates.get_template(template).render(
-            root=root_of(request.scope),
-            path=path,
-            menu=[*self.menu, *((f"{EXTENSIONS}/{name}", title) for name, (title, _) in self._of_extensions.items())],
-            view=PART_OF.get(path, path),
-            caller=caller,
-            has_session=caller is not None and request.app.callers.sessions.has(request),
-            can_act=caller is not None and caller.may(Role.OPERATOR),
-            can_change=caller is not None and caller.may(Role.ADMIN),
-            **values,
+        text = (
+            _templates()
+            .get_template(template)
+            .render(
+                root=root_of(request.scope),
+                path=path,
+                menu=[
+                    *self.menu,
+                    *((f"{EXTENSIONS}/{name}", title) for name, (title, _) in self._of_extensions.items()),
+                ],
+                view=PART_OF.get(path, path),
+                caller=caller,
+                has_session=caller is not None and request.app.callers.sessions.has(request),
+                can_act=caller is not None and caller.may(Role.OPERATOR),
+                can_change=caller is not None and caller.may(Role.ADMIN),
+                **values,
+            )
         )
         return HTMLResponse(text, status, headers={"Content-Security-Policy": CSP, "Referrer-Policy": "same-origin"})
 

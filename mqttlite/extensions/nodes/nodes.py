@@ -547,7 +547,7 @@ class Nodes:
             return
         with suppress(CarrierLost):  # the carrier logs it, and the next one comes soon
             hello = Hello(
-                *(VERSION, self.node, self._run, is_leaving, MINOR, build.version()),
+                *(VERSION, self.node, self._run, is_leaving, MINOR, build.VERSION),
                 drain=self.drain.step,
                 address=self._address,
                 load=self._load,

@@ -729,7 +729,7 @@ async def test_nodes_are_listed(fleet: Fleet, air: Air, tmp_path: Path) -> None:
         listed = (await run(tmp_path, "ls")).stdout
         state = json.loads((await run(tmp_path, "ls", "--json")).stdout)["items"][0]
         load = f"{state['clients']}\t{state['sessions']}\t{state['received_per_s']}\t{state['sent_per_s']}"
-        told = f"{state['sent_bytes']}\t{state['received_bytes']}\t0\t{build.version()}"
+        told = f"{state['sent_bytes']}\t{state['received_bytes']}\t0\t{build.VERSION}"
         assert listed == f"b\tconnected\t{load}\t1\t0\t{told}\t-\n"
         figures = nodes_of(a).figures()
         assert figures["nodes_connected"] == [({"node": "b"}, True)]

@@ -139,7 +139,7 @@ async def test_logins_are_required_here_too(tmp_path: Path) -> None:
 
 NO_EXTRA = """
 import asyncio, sys
-sys.modules["jinja2"] = None
+sys.modules[sys.argv[1]] = None
 from mqttlite import Broker, Config, ListenerOptions
 from mqttlite.config.http import HttpOptions
 asyncio.run(Broker(Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0))).start())
@@ -147,6 +147,30 @@ asyncio.run(Broker(Config(listeners=(ListenerOptions(port=0),), http=HttpOptions
 
 
 @pytest.mark.slow
-def test_without_the_extra_a_sentence_says_what_to_install() -> None:
-    found = subprocess.run([sys.executable, "-c", NO_EXTRA], capture_output=True, text=True, check=False, timeout=60)
-    assert "http: jinja2 is missing, which the gateway needs: pip install 'mqttlite[gateway]'" in found.stderr
+@pytest.mark.parametrize("missing", ["jinja2", "starlette", "uvicorn"])
+def test_without_the_extra_a_sentence_says_what_to_install(missing: str) -> None:
+    found = _run(NO_EXTRA, missing)
+    assert f"http: {missing} is missing, which the gateway needs: pip install 'mqttlite[gateway]'" in found.stderr
+
+
+STARTED = """
+import asyncio, sys
+from mqttlite import Broker, Config, ListenerOptions
+from mqttlite.config.http import HttpOptions
+async def main():
+    async with Broker(Config(listeners=(ListenerOptions(port=0),), http=HttpOptions(port=0))):
+        print(*sys.modules)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_gateway_starts_without_what_only_some_requests_need() -> None:
+    imported = _run(STARTED).stdout.split()
+    assert "starlette.responses" in imported
+    assert not {"jinja2", "scramp", "importlib.metadata", "aiohttp", "cryptography"} & set(imported)
+
+
+def _run(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
