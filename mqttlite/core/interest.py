@@ -118,9 +118,13 @@ class Interest:
         held, self._held = self._held, []
         return news, held
 
-    def current(self) -> list[tuple[bytes, int]]:
-        """Each filter with the highest QoS of its subscribers. Without shared subscriptions."""
-        return [(topic_filter, _highest(counts)) for topic_filter, counts in self._counts.items()]
+    def filters(self) -> list[bytes]:
+        """Each filter, without shared subscriptions."""
+        return list(self._counts)
+
+    def qos_of(self, topic_filter: bytes) -> int:
+        """The highest QoS of its subscribers now, or `NOBODY`."""
+        return _highest(self._counts.get(topic_filter, 0))
 
     def _set(self, topic_filter: bytes, before: int, after: int) -> None:
         if not before:

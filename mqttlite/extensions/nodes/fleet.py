@@ -69,7 +69,7 @@ class Fleet:
     async def tell_all(self, names: Iterable[str]) -> str:
         """As `Elsewhere`."""
         lost = set(names) - {self.me, *self.connected}
-        late = await self._nodes.tell_all(TELL_S)
+        late = await self._nodes.telling.tell_all(TELL_S)
         said = [f"node {name} is not connected" for name in sorted(lost)]
         return "; ".join(said + [f"node {name} does not answer" for name in sorted(late)])
 

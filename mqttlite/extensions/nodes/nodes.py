@@ -1,24 +1,19 @@
-"""`Nodes`: this broker as one of several. It finds the others, and tells them what is subscribed here.
+"""`Nodes`: this broker as one of several. It finds the others, and brings what they say to who knows of it.
 
-Invariants: a node is told each change of a subscription, in order, behind all that was subscribed when the two
-connected; nothing that came from one node goes on to another.
+Invariant: nothing that came from one node goes on to another.
 """
 
 import asyncio
 import logging
 import secrets
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqttlite import build
 from mqttlite.config import ConfigError, ListenerOptions
 from mqttlite.core.broker import Broker
-from mqttlite.core.interest import HeldSuback, Interest
-from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES
-from mqttlite.core.message import Message
 from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.extensions.nodes.blobs import (
     MINOR,
@@ -52,17 +47,17 @@ from mqttlite.extensions.nodes.draining import Drain
 from mqttlite.extensions.nodes.far import Far
 from mqttlite.extensions.nodes.fences import Fences
 from mqttlite.extensions.nodes.locating import Locating, TakesIn
+from mqttlite.extensions.nodes.node_state import NodeState
 from mqttlite.extensions.nodes.options import is_name
-from mqttlite.extensions.nodes.peer import SILENT_S, NodeState, Peer
+from mqttlite.extensions.nodes.peer import SILENT_S, Peer
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shared import DocumentState
-from mqttlite.extensions.nodes.shares import shares_of
+from mqttlite.extensions.nodes.subacks import Subacks
+from mqttlite.extensions.nodes.telling import Telling
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.telemetry.figures import Values
-from mqttlite.wire.constants import V5
-from mqttlite.wire.reason_codes import SUBACK_FAILURE
 
 HELLO_S: Final = 1.0
 """How often a node says that it runs."""
@@ -73,14 +68,6 @@ TICK_S: Final = 0.25
 FLUSH_S: Final = 0.001
 """The least time between two blobs for a node: one of a thousand messages costs little more than one of a single
 message."""
-
-CONNECTED_S: Final = 1.0
-"""How often others are told that members of shared subscriptions have connected or disconnected: one that is back by
-then is no news."""
-
-TOLD_S: Final = 1.0
-"""How long a SUBACK waits until other nodes know what is subscribed. A node that does not answer in time is named in
-the log, and learns it later."""
 
 AWAY_S: Final = 5.0
 """After so long without a node there is an alarm. A node that is started again takes less."""
@@ -97,23 +84,7 @@ _RUN_BITS: Final = 10
 MAX_NODES: Final = 64
 """The most other nodes. Further ones are not talked to."""
 
-MAX_FILTERS: Final = 50_000
-"""The most topic filters that other nodes are told. With more they are told `#`: each message comes here then."""
-
-MAX_FILTERS_BYTES: Final = 16 * 1_048_576
-"""The same for their bytes."""
-
-EVERYTHING: Final = b"#"
-
 _log = logging.getLogger("mqttlite.nodes")
-
-
-class _Waiting(NamedTuple):
-    """SUBACKs that wait until each connected node has taken so many news."""
-
-    counts: dict[str, int]
-    held: list[HeldSuback]
-    since: float
 
 
 class Nodes:
@@ -151,11 +122,6 @@ class Nodes:
         self._told_away = ""
         self._loop: Final = asyncio.get_running_loop()
         self._is_woken: Final = asyncio.Event()
-        self._interest: Final = Interest(CLIENT_ID_PREFIX, CLIENT_ID_PREFIX + node, self._is_woken.set)
-        self._is_widened = False
-        """Whether others are told `#` in place of all filters."""
-        self._has_untold_shares = False
-        self._connected_told_at = 0.0
         self._peers: Final[dict[str, Peer]] = {}
         self._pipes: Final = Pipes(node)
         self._fences: Final = Fences(self._peers, core, driver)
@@ -167,18 +133,17 @@ class Nodes:
             move_rest=lambda client_id, to: self.locating.move_rest(client_id, to),
         )
         self.locating: Final = Locating(node, self._peers, core, driver, self._answer, self._pipes, self.drain)
+        self._subacks: Final = Subacks(self._peers, core, driver, lambda client_id: self.far.awaited(client_id))
         self.far: Final = Far(
             *(node, self._peers, features, core, driver, self._pipes, keep_s),
             on_news=self._is_woken.set,
             on_answer=self._is_woken.set,
-            refuse=self._refuse,
+            refuse=self._subacks.refuse,
+        )
+        self.telling: Final = Telling(
+            *(node, self._peers, core, driver, self.far.places, self._subacks), wake=self._is_woken.set
         )
         self.calls: Final = Calls(self._peers)
-        self._waiting: Final[deque[_Waiting]] = deque()
-        self._unanswered: Final[list[tuple[HeldSuback, float]]] = []
-        """SUBACKs that wait only for the node of a queue or stream, each with the time when it began to wait."""
-        self._late: Final[dict[str, int]] = {}
-        """Nodes that did not take news in time, and are not waited for until they have taken so many."""
         self._is_unknown: Final = asyncio.Event()
         """A node has started, and may not have heard of this one."""
         self._tasks: Final[list[asyncio.Task[None]]] = []
@@ -187,18 +152,13 @@ class Nodes:
         self._rival_at = -SILENT_S
         """When it was heard of."""
         self._is_over_full = False
-        self._interest.holds = False
-        core.tell_interest(self._interest)  # before the first message, which must not take a node for a client
 
     # ------------------------------------------------------------------ start and stop
 
     async def start(self) -> None:
         """Begin. Raises `ConfigError` if the broker has no room for the sessions of other nodes."""
         self._core.locate_sessions()
-        self._core.copy_retained(self._copy)
-        self._interest.take()
-        self._interest.holds = True
-        self._widen_if_many()
+        self.telling.begin()
         for session in list(self._core.sessions.values()):
             if not session.client_id.startswith(CLIENT_ID_PREFIX):
                 continue
@@ -238,7 +198,7 @@ class Nodes:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self._carrier.close()
-        self._look()  # nobody is connected any more
+        self._subacks.look()  # nobody is connected any more
 
     def serve_at(self, options: Sequence[ListenerOptions], listeners: Sequence[TakesIn]) -> None:
         """Where clients of other nodes come in: at the listener of the same name, or without one in the same place and
@@ -253,120 +213,6 @@ class Nodes:
     def _answer(self, question_id: int, is_here: bool) -> None:
         self._core.answer(question_id, is_here, self._loop.time())
         self._driver.wake()
-
-    # ------------------------------------------------------------------ what is subscribed here
-
-    def _tell(self) -> None:
-        """Tell all nodes what has changed. SUBACKs wait until they know it."""
-        now = self._loop.time()
-        is_due = now - self._connected_told_at >= CONNECTED_S
-        if is_due:
-            self._connected_told_at = now
-        news, held = self._interest.take(is_due)
-        if self._is_widened:
-            news = dict(shares_of(news.items()))
-        places = self.far.places.take()
-        if news or places:
-            self._widen_if_many()
-            told = [(EVERYTHING, 2), *shares_of(news.items())] if self._is_widened else list(news.items())
-            told += places.items()
-            for peer in self._peers.values():
-                peer.tell(told)
-        if held:
-            counts = {
-                name: peer.news_told
-                for name, peer in self._peers.items()
-                if peer.is_connected and name not in self._late
-            }
-            self._waiting.append(_Waiting(counts, held, self._loop.time()))
-            self._look()
-
-    def _copy(self, message: Message) -> None:
-        """A message was retained here, or removed one."""
-        for peer in self._peers.values():
-            peer.copy(message)
-
-    def _widen_if_many(self) -> None:
-        interest = self._interest
-        if interest.shares.has_untold and not self._has_untold_shares:
-            self._has_untold_shares = True
-            _log.warning(
-                "more than %d shared subscriptions, or %d bytes of their names, have members here: members of others "
-                "share only what is published here",
-                *(MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES),
-            )
-        is_much = len(interest) > MAX_FILTERS or interest.size_bytes > MAX_FILTERS_BYTES
-        if is_much and not self._is_widened:
-            self._is_widened = True
-            _log.warning(
-                "more than %d topic filters, or %d bytes of them, are subscribed here: until it starts again, other "
-                "nodes send all messages to this one",
-                *(MAX_FILTERS, MAX_FILTERS_BYTES),
-            )
-
-    def _filters(self) -> Iterable[tuple[bytes, int]]:
-        plain = [(EVERYTHING, 2)] if self._is_widened else self._interest.current()
-        return plain + self._interest.shares.current() + self.far.places.current()
-
-    def _look(self) -> None:
-        """Send the SUBACKs that need not wait any longer, in order."""
-        for name in [name for name, count in self._late.items() if not self._lacks(name, count)]:
-            del self._late[name]
-        now = self._loop.time()
-        while self._waiting:
-            first = self._waiting[0]
-            missing = [name for name, count in first.counts.items() if self._lacks(name, count)]
-            if missing and now - first.since < TOLD_S:
-                break
-            for name in missing:
-                if name not in self._late:
-                    self._late[name] = first.counts[name]
-                    _log.warning("node %s does not answer: subscriptions are acknowledged without it", name)
-            self._waiting.popleft()
-            ready = []
-            for each in first.held:
-                if each.members and now - first.since < TOLD_S and self._awaited(each.number):
-                    self._unanswered.append((each, first.since))
-                else:
-                    ready.append(each)
-            self._core.acknowledge_subscriptions(ready, now)
-            self._driver.wake()
-        self._look_at_unanswered(now)
-
-    def _look_at_unanswered(self, now: float) -> None:
-        """Send the SUBACKs that the nodes of queues and streams have answered."""
-        ready: list[HeldSuback] = []
-        for each, since in list(self._unanswered):
-            silent = self._awaited(each.number)
-            if silent and now - since < TOLD_S:
-                continue
-            self._unanswered.remove((each, since))
-            ready.append(each)
-            for name in silent:
-                _log.warning("node %s does not answer a client: its subscription is acknowledged without it", name)
-        if ready:
-            self._core.acknowledge_subscriptions(ready, now)
-            self._driver.wake()
-
-    def _awaited(self, number: int) -> list[str]:
-        """The nodes at which the client of that connection subscribes to queues or streams."""
-        connection = self._core.connections.get(number)
-        return [] if connection is None else self.far.awaited(connection.client_id)
-
-    def _refuse(self, client_id: str, topic_filter: bytes, code: int, reason: str) -> bool:
-        """Another node has refused a subscription to a queue or stream. False if its SUBACK does not wait any more."""
-        is_found = False
-        waiting = [each for some in self._waiting for each in some.held] + [each for each, _since in self._unanswered]
-        for each in waiting:
-            connection = self._core.connections.get(each.number)
-            if connection is not None and connection.client_id == client_id:
-                is_found |= each.refuse(topic_filter, code if connection.version == V5 else SUBACK_FAILURE, reason)
-        return is_found
-
-    def _lacks(self, name: str, count: int) -> bool:
-        """Whether a node is connected, and has not taken so many news."""
-        peer = self._peers.get(name)
-        return peer is not None and peer.is_connected and peer.news_taken < count
 
     # ------------------------------------------------------------------ from other nodes
 
@@ -399,7 +245,7 @@ class Nodes:
             peer.on_open(blob, now)
         else:
             peer.on_close(blob)
-        self._look()
+        self._subacks.look()
 
     def _known_of(self, data: bytes) -> Blob | None:
         """What is known here of what a newer node sends. The rest is named in the alarm, and left alone."""
@@ -463,7 +309,7 @@ class Nodes:
             peer = self._peers[name] = Peer(
                 *(name, self.node, self._run, self._core, self._driver, self._keep_s),
                 wake=self._is_woken.set,
-                filters=self._filters,
+                beginning=self.telling.beginning,
                 draw=lambda: secrets.randbits(62) + 1,
                 on_notes=self._on_notes,
                 on_places=self.far.places.on_told,
@@ -504,17 +350,6 @@ class Nodes:
         self._pipes.on_away(name)
         self.calls.on_away(name)
 
-    async def tell_all(self, within_s: float) -> list[str]:
-        """Wait until each connected node knows what is subscribed here now. Return those that do not in time."""
-        self._tell()
-        counts = {name: peer.news_told for name, peer in self._peers.items() if peer.is_connected}
-        give_up_at = self._loop.time() + within_s
-        while (late := [name for name, count in counts.items() if self._lacks(name, count)]) and (
-            self._loop.time() < give_up_at
-        ):
-            await asyncio.sleep(FLUSH_S)
-        return late
-
     @property
     def peers(self) -> Iterable[Peer]:
         """The other nodes."""
@@ -529,7 +364,7 @@ class Nodes:
         if len(self._peers) >= MAX_NODES:
             for name in [name for name, each in self._peers.items() if each.is_lost]:
                 del self._peers[name]
-                self._late.pop(name, None)
+                self._subacks.forget(name)
 
     # ------------------------------------------------------------------ to other nodes
 
@@ -565,9 +400,8 @@ class Nodes:
             self.drain.tick()
             self.locating.tick()
             self.far.tick()
-            if self._interest.shares.has_news and now - self._connected_told_at >= CONNECTED_S:
-                self._is_woken.set()
-            self._look()
+            self.telling.tick(now)
+            self._subacks.look()
             self._look_who_is_away(now)
 
     async def _send(self) -> None:
@@ -580,7 +414,7 @@ class Nodes:
             await self._flush()
 
     async def _flush(self) -> None:
-        self._tell()
+        self.telling.tell()
         for peer in list(self._peers.values()):
             for blob in peer.blobs(self._loop.time()):
                 with suppress(CarrierLost):  # the other node sees the gap

@@ -13,25 +13,24 @@ ends the connection.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Literal, NamedTuple
-
-import msgspec
+from typing import Final, NamedTuple
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.interest import NOBODY
-from mqttlite.core.memory import NO_LIMIT
 from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import NO_LOAD, VERSION, Blob, Close, Data, Hello, Note, Notes, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
+from mqttlite.extensions.nodes.news import Beginning, News, NewsItem
+from mqttlite.extensions.nodes.node_state import NodeState
 from mqttlite.extensions.nodes.notes import NoteBook
+from mqttlite.extensions.nodes.own_answers import OwnAnswers
 from mqttlite.extensions.nodes.places import is_place
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shares import is_share, membership
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient, LocalLink
 from mqttlite.net.local_session import waiting_in
-from mqttlite.wire.constants import CONNACK, PUBCOMP, PUBREL, SUBACK, UNSUBACK
-from mqttlite.wire.framer import packet_size
+from mqttlite.wire.constants import PUBREL
 from mqttlite.wire.packets import Ack, Subscribe, SubscriptionRequest, Unsubscribe
 
 SILENT_S: Final = 3.0
@@ -62,67 +61,20 @@ ANSWER_BYTES: Final = UNDER_WAY_BYTES // 8
 UNHANDLED_BYTES: Final = 1_048_576
 """While the broker has more bytes of the other node to handle, it is not told that they are taken."""
 
-NEWS_BYTES: Final = 65_536
-"""About how many bytes of topic filters are in one blob."""
-
-NEWS_AT_ONCE: Final = 200
-"""How many topic filters and shared subscriptions are in one blob: some milliseconds of work for the other node, and of
-new shared subscriptions about twenty."""
-
-NEWS_WAITING_BYTES: Final = 4 * 1_048_576
-"""How many bytes of topic filters may wait for a node, beside those of the beginning. With more the connection ends,
-and the next one begins with what is subscribed then."""
-
 SHORT_FILTERS_BYTES: Final = 700
 """About how many bytes of topic filters are in one SUBSCRIBE. The broker handles a longer one later, in parts."""
 
 UNSUBSCRIBED_AT_ONCE: Final = 10
 """How many topic filters are in one UNSUBSCRIBE: each may have 64 KiB, and a packet must have room for them."""
 
-_ANSWERS: Final = frozenset({CONNACK, SUBACK, UNSUBACK})
-"""Packets of the broker to its own session, which the other node must not get."""
-
-State = Literal["connected", "away"]
-
 _log = logging.getLogger("mqttlite.nodes")
-
-
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """How another node stands."""
-
-    name: str
-    state: State
-    reason: str
-    """Why it is away, as a sentence; empty while it is connected."""
-    waiting: int
-    """Messages of QoS 1 and 2 that it has not acknowledged."""
-    filters: int
-    """Topic filters that are subscribed there."""
-    sent_bytes: int
-    received_bytes: int
-    """Bytes of MQTT packets since the start of this broker."""
-    connects: int
-    """How often the two have connected since then."""
-    passed_on: int
-    """Clients of this node whose sessions are there."""
-    drain: str
-    """`draining`, or `drained`: it can be stopped; empty: it takes sessions."""
-    clients: int
-    """Clients that are connected there."""
-    sessions: int
-    received_per_s: int
-    """Messages that clients publish there."""
-    sent_per_s: int
-    """Messages that clients there get."""
-    release: str
-    """Its version of mqttlite; empty if it does not say so."""
 
 
 class _UnderWay(NamedTuple):
     number: int
     size: int
     news: int
-    """As in `Peer.news_told`, with those in it."""
+    """How many news it was sent until then, with those in it."""
 
 
 class Peer:
@@ -137,14 +89,14 @@ class Peer:
         driver: LinkDriver,
         keep_s: int,
         wake: Callable[[], None],
-        filters: Callable[[], Iterable[tuple[bytes, int]]],
+        beginning: Callable[[], Beginning],
         draw: Callable[[], int],
         on_notes: Callable[["Peer", list[Note]], None],
         on_places: Callable[[str, dict[bytes, int], bool], dict[bytes, int]],
         on_away: Callable[[str], None],
         on_connected: Callable[["Peer"], None],
     ) -> None:
-        """`run` is that of this node; `filters` are what is subscribed here; `draw` draws a number; `wake` has `blobs`
+        """`run` is that of this node; `beginning` is what is subscribed here; `draw` draws a number; `wake` has `blobs`
         called soon; `on_notes` is called with what it says about clients, `on_places` with what queues and streams are
         there (as `Places.on_told`), and `on_away` at the end of a connection, with its name."""
         self.name: Final = name
@@ -165,17 +117,14 @@ class Peer:
         self.address: str = ""
         """Where clients find it, if it says so."""
         self._load = NO_LOAD
-        self.news_told: int = 0
-        """How many filters it was told since the connection began."""
-        self.news_taken: int = 0
-        """How many of them it has taken."""
+        self.news: Final = News()
         self._me: Final = me
         self._run: Final = run
         self._core: Final = core
         self._driver: Final = driver
         self._keep_s: Final = keep_s
         self._wake: Final = wake
-        self._filters: Final = filters
+        self._beginning: Final = beginning
         self._draw: Final = draw
         self._on_notes: Final = on_notes
         self._on_places: Final = on_places
@@ -192,11 +141,7 @@ class Peer:
         self._link: LocalLink | None = None
         self._control: Final[list[Blob]] = []
         """Blobs that go out first."""
-        self._news: Final[deque[tuple[bytes, int]]] = deque()
-        self._news_bytes = 0
-        self._most_news_bytes = 0
-        self._whole_after = 0
-        """After how many news it has all filters."""
+        self._answers: Final = OwnAnswers()
         self._is_whole_told = False
         self._is_whole_heard = False
         """Whether all topic filters of the other node are known."""
@@ -219,14 +164,6 @@ class Peer:
         self._said_at = 0.0
         self._speaks = False
         """Whether the next blob is sent even if it is empty."""
-        self._answers_due = 0
-        """How many packets of `_ANSWERS` and of `_forgotten` the broker still writes."""
-        self._subacks: Final[deque[tuple[int, int]]] = deque()
-        """Numbers of blobs with news, each with how many SUBACKs say that these and those before are on disk."""
-        self._subacks_seen = 0
-        self._subacks_asked = 0
-        self._forgotten: Final[set[int]] = set()
-        """Packet identifiers whose next PUBCOMP answers what this module sent."""
         self._stale: Final[set[bytes]] = set()
         """Subscriptions of an earlier connection that were not told again."""
         self._packet_id = 0
@@ -251,7 +188,7 @@ class Peer:
         """Whether it does not run, or each of the two knows what was subscribed at the other when they connected."""
         if self._its_run == 0:
             return True
-        is_known_there = self._is_whole_told and self.news_taken >= self._whole_after
+        is_known_there = self._is_whole_told and self.news.taken >= self.news.whole_after
         return self.is_connected and self._is_whole_heard and is_known_there
 
     def is_near(self, now: float) -> bool:
@@ -368,23 +305,17 @@ class Peer:
         self.connects += 1
         self._notes.begin()
         self._number = self._received = self._taken = self._told_taken = self._owed = 0
-        self.news_told = self.news_taken = 0
-        self._answers_due = 1
-        self._subacks_seen = self._subacks_asked = self._unanswered_bytes = 0
-        self._subacks.clear()
+        self._unanswered_bytes = 0
+        self._answers.begin()
         self._said_at = self._data_at = now
         session = link.connection.session
         assert session is not None, "it is connected"
         self._stale.update(session.subscriptions)
         if other.is_new:  # a message under one of these identifiers is a new one
             for packet_id in session.received.all():
-                self._forgotten.add(packet_id)
-                self._answers_due += 1
+                self._answers.expect_pubcomp(packet_id)
                 link.send(Ack(PUBREL, packet_id))
-        self._most_news_bytes = NO_LIMIT
-        self.tell(self._filters())
-        self._most_news_bytes = self._news_bytes + NEWS_WAITING_BYTES
-        self._whole_after = self.news_told
+        self.news.begin(self._beginning())
         self._is_whole_told = self._is_whole_heard = False
         self._send_copies(now)
         _log.info("node %s is connected", self.name)
@@ -429,13 +360,11 @@ class Peer:
         self.reason = why
         self._load = NO_LOAD
         self.away_since = self.apart_since = self._driver.time()
-        self._news.clear()
-        self._news_bytes = 0
+        self.news.end()
         self._packets = b""
         self._is_cut = False
         self._under_way.clear()
         self._under_way_bytes = 0
-        self._forgotten.clear()
         self._stale.clear()
         _log.warning("node %s is away: %s", self.name, why)
         self._on_away(self.name)
@@ -464,15 +393,12 @@ class Peer:
 
     # ------------------------------------------------------------------ to the other node
 
-    def tell(self, news: Iterable[tuple[bytes, int]]) -> None:
+    def tell(self, news: Iterable[NewsItem]) -> None:
         """Tell it what is subscribed here."""
         if self._link is not None:
-            for each in news:
-                self._news.append(each)
-                self._news_bytes += len(each[0])
-                self.news_told += 1
+            has_room = self.news.put(news)
             self._wake()
-            if self._news_bytes > self._most_news_bytes:
+            if not has_room:
                 self.end("It did not take topic filters as fast as they changed.")
 
     def note(self, note: Note) -> None:
@@ -501,25 +427,19 @@ class Peer:
 
     def _has_more(self) -> bool:
         """Whether there is something to say, and room for it."""
-        if self._news or self._packets or not self._is_whole_told:
+        if self.news.waits or self._packets or not self._is_whole_told:
             return self._under_way_bytes < UNDER_WAY_BYTES
         return self._speaks or self._told_taken < min(self._taken, self._owed)
 
     def _next(self, now: float) -> Data:
-        news: list[tuple[bytes, int]] = []
-        size = 0
-        while self._news and size < NEWS_BYTES and len(news) < NEWS_AT_ONCE and not self._is_cut:
-            each = self._news.popleft()
-            size += len(each[0])
-            news.append(each)
-        self._news_bytes -= size
+        news = [] if self._is_cut else self.news.take()
         packets, self._packets = self._packets[:MAX_BLOB_BYTES], self._packets[MAX_BLOB_BYTES:]
         self._is_cut = len(self._packets) > 0
         self._number += 1
-        told = self.news_told - len(self._news)
-        is_whole = not self._is_whole_told and told >= self._whole_after
+        told = self.news.sent
+        is_whole = not self._is_whole_told and told >= self.news.whole_after
         self._is_whole_told |= is_whole
-        size += len(packets)
+        size = sum(len(topic_filter) for topic_filter, _qos in news) + len(packets)
         self._under_way.append(_UnderWay(self._number, size, told))
         self._under_way_bytes += size
         self.sent_bytes += len(packets)
@@ -535,24 +455,7 @@ class Peer:
         """Take what the broker has written, if there is room for it."""
         if not self._packets and self._under_way_bytes < UNDER_WAY_BYTES:
             packets = link.take()
-            self._packets = self._without_answers(packets) if self._answers_due else packets
-
-    def _without_answers(self, packets: bytes) -> bytes:
-        kept: list[bytes] = []
-        start = 0
-        while start < len(packets):
-            end = start + packet_size(packets, start)
-            kind = packets[start] >> 4
-            if kind in _ANSWERS:
-                self._answers_due -= 1
-                self._subacks_seen += kind == SUBACK
-            elif kind == PUBCOMP and (packet_id := _packet_id(packets, start)) in self._forgotten:
-                self._answers_due -= 1
-                self._forgotten.discard(packet_id)
-            else:
-                kept.append(packets[start:end])
-            start = end
-        return b"".join(kept)
+            self._packets = self._answers.taken_out(packets) if self._answers.due else packets
 
     # ------------------------------------------------------------------ from the other node
 
@@ -601,14 +504,12 @@ class Peer:
         while under_way and under_way[0].number <= number:
             first = under_way.popleft()
             self._under_way_bytes -= first.size
-            self.news_taken = first.news
+            self.news.taken = first.news
         self._wake()
 
     def _take(self, link: LocalLink) -> None:
         """Tell the other node what was handled: its news are on disk, and the broker is not behind."""
-        while self._subacks and self._subacks[0][1] <= self._subacks_seen:
-            self._subacks.popleft()
-        handled = self._subacks[0][0] - 1 if self._subacks else self._received
+        handled = self._answers.handled(self._received)
         framer = link.connection.framer
         is_behind = framer.kept_bytes > UNHANDLED_BYTES and not framer.missing_bytes
         if self._taken < handled and not is_behind:
@@ -641,21 +542,20 @@ class Peer:
         if requests:
             self._subscribe(link, requests)
         if blob.news:
-            self._subacks.append((blob.number, self._subacks_asked))
+            self._answers.await_disk(blob.number)
         if blob.is_whole:
             gone += self._stale
             self._stale.clear()
             self._is_whole_heard = True
         for at in range(0, len(gone), UNSUBSCRIBED_AT_ONCE):
-            self._answers_due += 1
+            self._answers.expect_unsuback()
             link.send(Unsubscribe(self._next_packet_id(), tuple(gone[at : at + UNSUBSCRIBED_AT_ONCE])))
 
     def _subscribe(self, link: LocalLink, requests: list[SubscriptionRequest]) -> None:
         self._ask(link, Subscribe(self._next_packet_id(), tuple(requests)))
 
     def _ask(self, link: LocalLink, packet: Subscribe) -> None:
-        self._answers_due += 1
-        self._subacks_asked += 1
+        self._answers.expect_suback()
         link.send_at_once(packet)
 
     def _next_packet_id(self) -> int:
@@ -671,11 +571,3 @@ def _request(topic_filter: bytes, qos: int) -> SubscriptionRequest:
     """With No Local, so that nothing goes on to another node, and RETAIN as published. Retained messages go another
     way."""
     return SubscriptionRequest(topic_filter, qos, no_local=True, retain_as_published=True, retain_handling=2)
-
-
-def _packet_id(packets: bytes, start: int) -> int:
-    """That of the acknowledgement that begins there."""
-    at = start + 2
-    while packets[at - 1] > 0x7F:
-        at += 1
-    return packets[at] << 8 | packets[at + 1]

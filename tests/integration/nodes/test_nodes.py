@@ -12,6 +12,7 @@ from mqttlite import Client, Message, build
 from mqttlite.cli.main import main
 from mqttlite.config.file import parse_config
 from mqttlite.extensions.nodes import nodes as nodes_module
+from mqttlite.extensions.nodes import telling
 from mqttlite.extensions.nodes.blobs import VERSION, Close, Data, Hello, Open, encode
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.nodes import Nodes
@@ -518,7 +519,7 @@ async def test_a_node_that_is_slow_holds_up_nobody_and_gets_all_that_is_kept(
 ) -> None:
     monkeypatch.setattr("mqttlite.extensions.nodes.peer.UNHANDLED_BYTES", -1)
     a, b = await fleet.together("a", "b")
-    peer_of(b, "a")._subacks.clear()
+    peer_of(b, "a")._answers._subacks.clear()
     async with client_of(a) as publisher, client_of(b) as subscriber:
         await asyncio.wait_for(subscriber.subscribe("t", qos=1), 3)
         reader = Reader(subscriber)
@@ -608,7 +609,7 @@ async def test_a_copy_that_was_dropped_is_made_up_for(fleet: Fleet) -> None:
 async def test_with_very_many_filters_everything_is_asked_for(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(nodes_module, "MAX_FILTERS", 3)
+    monkeypatch.setattr(telling, "MAX_FILTERS", 3)
     a, b = await fleet.together("a", "b")
     async with client_of(b) as subscriber, client_of(a) as publisher:
         for number in range(6):

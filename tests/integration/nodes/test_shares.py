@@ -9,9 +9,9 @@ import pytest
 from mqttlite import Client
 from mqttlite.config.file import parse_config
 from mqttlite.core.share_interest import connected_of
-from mqttlite.extensions.nodes import nodes as nodes_module
+from mqttlite.extensions.nodes import telling
 from mqttlite.extensions.nodes.blobs import Data, decode
-from mqttlite.extensions.nodes.peer import NEWS_AT_ONCE
+from mqttlite.extensions.nodes.news import NEWS_AT_ONCE
 from mqttlite.server import Broker
 from mqttlite.wire.properties import Properties
 from tests.integration.conftest import Rig
@@ -207,7 +207,7 @@ async def test_members_of_the_publishers_node_may_come_first(fleet: Fleet) -> No
 async def test_with_very_many_filters_shares_are_told_all_the_same(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes_module, "MAX_FILTERS", 3)
+    monkeypatch.setattr(telling, "MAX_FILTERS", 3)
     a, b = await fleet.together("a", "b")
     async with client_of(a) as member, client_of(b) as publisher:
         reader = Reader(member)
@@ -279,7 +279,7 @@ async def test_very_many_shares_of_a_client_are_told_in_many_parts(fleet: Fleet,
 async def test_a_client_that_is_back_soon_is_no_news_of_each_of_its_shares(
     fleet: Fleet, air: Air, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes_module, "CONNECTED_S", 2.0)
+    monkeypatch.setattr(telling, "CONNECTED_S", 2.0)
     a, b = await fleet.together("a", "b")
     async with kept_client(a, "m") as member:
         await member.subscribe([(f"$share/g/jobs/{each}", 1) for each in range(50)])
