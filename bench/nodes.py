@@ -29,7 +29,7 @@ from mqttlite.wire.packets import Publish, Suback, SubscriptionRequest
 PORT: Final = 24_322
 
 FILTERS: Final = 40_000
-"""Fewer than the 50,000 above which others are told `#`."""
+"""Fewer than those above which others are told `#`."""
 
 SUBSCRIBERS: Final = 6_000
 

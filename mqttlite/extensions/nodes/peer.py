@@ -51,6 +51,11 @@ OPEN_AGAIN_S: Final = 1.0
 UNDER_WAY_BYTES: Final = 4 * 1_048_576
 """How many bytes the other node may have to take. More wait in the session, as for a slow client."""
 
+FILTER_BYTES: Final = 1_024
+"""How many bytes a topic filter that is told counts as, beside its own: as much work for the other node as packets of
+that size. With more than some thousand on their way, the other node would not hear in time that its connection to NATS
+is well."""
+
 MORE_BYTES: Final = 131_072
 """By how much a packet from another node may be larger than `limits.max_packet_bytes`: that node has added properties,
 or a mount point to its topic."""
@@ -439,7 +444,7 @@ class Peer:
         told = self.news.sent
         is_whole = not self._is_whole_told and told >= self.news.whole_after
         self._is_whole_told |= is_whole
-        size = sum(len(topic_filter) for topic_filter, _qos in news) + len(packets)
+        size = sum(FILTER_BYTES + len(topic_filter) for topic_filter, _qos in news) + len(packets)
         self._under_way.append(_UnderWay(self._number, size, told))
         self._under_way_bytes += size
         self.sent_bytes += len(packets)

@@ -16,6 +16,7 @@ from mqttlite.extensions.nodes import telling
 from mqttlite.extensions.nodes.blobs import VERSION, Close, Data, Hello, Open, encode
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
 from mqttlite.extensions.nodes.nodes import Nodes
+from mqttlite.extensions.nodes.news import NEWS_AT_ONCE
 from mqttlite.extensions.nodes.peer import SILENT_S, Peer
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V311
@@ -634,6 +635,21 @@ async def test_many_filters_are_told_in_parts(fleet: Fleet) -> None:
         a = await fleet.start("a")
         await connected(a, b)
         await until(lambda: peer_of(a, "b").subscriptions == 3_000)
+
+
+async def test_few_of_many_filters_are_on_their_way_at_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqttlite.extensions.nodes.peer.UNDER_WAY_BYTES", 2 * NEWS_AT_ONCE * 1_024)
+    b = await fleet.start("b")
+    async with client_of(b) as subscriber:
+        for at in range(0, 3_000, 500):
+            await asyncio.gather(*(subscriber.subscribe(f"{number:05}") for number in range(at, at + 500)))
+        starting = asyncio.create_task(fleet.start("a"))
+        most = 0
+        while not starting.done() or peer_of(starting.result(), "b").subscriptions < 3_000:
+            for peer in nodes_of(b).peers:
+                most = max(most, peer.news.sent - peer.news.taken)
+            await asyncio.sleep(0)
+    assert NEWS_AT_ONCE <= most <= 3 * NEWS_AT_ONCE
 
 
 async def test_more_nodes_than_may_be_are_left_out(
