@@ -15,8 +15,8 @@ from mqttlite.extensions.nodes import nodes as nodes_module
 from mqttlite.extensions.nodes import telling
 from mqttlite.extensions.nodes.blobs import VERSION, Close, Data, Hello, Open, encode
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
-from mqttlite.extensions.nodes.nodes import Nodes
 from mqttlite.extensions.nodes.news import NEWS_AT_ONCE
+from mqttlite.extensions.nodes.nodes import Nodes
 from mqttlite.extensions.nodes.peer import SILENT_S, Peer
 from mqttlite.server import Broker
 from mqttlite.wire.constants import V311
