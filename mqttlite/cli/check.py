@@ -167,6 +167,8 @@ def _served(config: Config) -> Iterator[str]:
         yield f"telemetry into {config.telemetry.directory}"
     if config.delivery_log is not None:
         yield "a delivery log for 'mqttlite why'"
+    for options in config.extensions:
+        yield f"your extension {options.use}"
 
 
 def _clients(config: Config, listener: ListenerOptions) -> str:

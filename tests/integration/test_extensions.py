@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from mqttlite import (
     Broker,
@@ -22,6 +23,7 @@ from mqttlite import (
     Subscribing,
 )
 from mqttlite.assembly import extensions
+from mqttlite.cli.check import command
 from mqttlite.client.errors import ConnectRefused, SubscribeRefused
 from mqttlite.config import load_config
 from mqttlite.config.extensions import ExtensionOptions
@@ -291,6 +293,8 @@ def test_a_configuration_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert (await broker.publish("h/no", "x", qos=1)).reason == "never"
 
     asyncio.run(run())
+    checked = CliRunner().invoke(command, ["broker.toml"])
+    assert "  your extension named_by_a_file:hooks\n" in checked.stdout
 
 
 async def test_a_wrong_section_is_refused_with_its_place() -> None:
