@@ -5,6 +5,7 @@
 and no port is listened on.
 """
 
+import asyncio
 import errno
 import sys
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from mqttlite.config.checks import (
 )
 from mqttlite.config.file import new_problems, read_file
 from mqttlite.config.shape import Problem
+from mqttlite.extensions.built_in import resolve, turned_on
 from mqttlite.net.endpoints import try_port
 
 EXIT_FINDINGS = 1
@@ -84,6 +86,17 @@ def extension_problems(config: Config) -> Iterator[Problem]:
             yield Problem(f"extensions[{number}].{error.place}", error.text)
 
 
+def servers_found(config: Config) -> list[str]:
+    """What does not work now at the servers that the extensions of a config need. Raises `ConfigError` for those with
+    which no broker would start."""
+    looks = [resolve(each.look) for each in turned_on(config) if each.look]
+
+    async def look() -> list[str]:
+        return [sentence for each in looks for sentence in await each(config)]
+
+    return asyncio.run(look()) if looks else []
+
+
 @click.command(
     name="check",
     epilog="Exit codes: 0, nothing to mend; 1, it works, and something is weak or odd; 2, something is wrong.",
@@ -101,6 +114,7 @@ def command(file: str, lists_all: bool) -> None:
         topics = made_topics(config)
         made_schemas(directory_of(config))
         rules = rules_of(config, topics=topics)
+        servers = servers_found(config)
     except ConfigError as error:
         _show_problems(error)
         sys.exit(EXIT_WRONG)
@@ -112,7 +126,8 @@ def command(file: str, lists_all: bool) -> None:
     click.echo("Clients may do:")
     for line in permissions(config, acl, dynamic, topics, EVERYTHING if lists_all else SOME):
         click.echo(f"  {line}")
-    found = list(dict.fromkeys((*warnings(config), *metrics_warnings(config), *findings(config, acl, dynamic))))
+    weak = (*warnings(config), *metrics_warnings(config), *servers, *findings(config, acl, dynamic))
+    found = list(dict.fromkeys(weak))
     for sentence in found:
         click.echo(f"warning: {sentence}", err=True)
     click.echo(f"{len(found)} warning{'s' * (len(found) != 1)}.", err=True)
@@ -132,6 +147,7 @@ def check_config(path: str | None, flags: Flags) -> int:
         config, _ = read_config(path, flags, address_problems)
         made_topics(config)
         made_schemas(directory_of(config))
+        servers = servers_found(config)
     except ConfigError as error:
         _show_problems(error)
         return EXIT_WRONG
@@ -142,6 +158,7 @@ def check_config(path: str | None, flags: Flags) -> int:
         *warnings(config),
         *certificate_warnings(config),
         *metrics_warnings(config),
+        *servers,
         *_ports_in_use(config),
     ):
         click.echo(f"warning: {sentence}", err=True)

@@ -63,6 +63,10 @@ class Manifest:
     """A reference to a function that finds what is wrong with a `Config` as a whole: `config.shape.Problem`s."""
     file_problems: str = ""
     """The same for the files that its options name, without changing them, where it is turned on."""
+    look: str = ""
+    """A reference to a coroutine function: it looks at the servers that a `Config` names, and changes nothing there. It
+    returns what does not work now, in sentences, and raises `ConfigError` for what a start refuses. Only checks of a
+    configuration call it, where the extension is turned on."""
     serving: str = ""
     """A reference to a function: how `mqttlite serve` runs the broker while the option `switch` is set. See
     `cli.serve.Serving`."""

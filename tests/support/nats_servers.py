@@ -45,11 +45,14 @@ def free_ports(number: int) -> list[int]:
 class NatsServers:
     """Servers that a test starts, kills, stops and lets go on. `more` is added to each configuration."""
 
-    def __init__(self, folder: Path, *, number: int = NUMBER, sync: str = "always", more: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, number: int = NUMBER, sync: str = "always", more: str = "", has_jetstream: bool = True
+    ) -> None:
         self._binary = nats_server()
         self._folder = folder
         self._sync = sync
         self._more = more
+        self._has_jetstream = has_jetstream
         ports = free_ports(3 * number)
         self.ports = ports[:number]
         self._routes = ports[number : 2 * number]
@@ -66,10 +69,11 @@ class NatsServers:
         """Start a server; its folder is kept."""
         routes = ", ".join(f"nats-route://127.0.0.1:{port}" for port in self._routes)
         cluster = f"cluster {{ name: c, listen: 127.0.0.1:{self._routes[place]}, routes: [{routes}] }}"
+        jetstream = f'jetstream {{ store_dir: "{self._folder}/d{place}", max_file: 60GB, sync_interval: {self._sync} }}'
         configuration = self._folder / f"n{place}.conf"
         configuration.write_text(
             f"server_name: n{place}\nlisten: 127.0.0.1:{self.ports[place]}\nhttp: 127.0.0.1:{self.monitoring[place]}\n"
-            f'jetstream {{ store_dir: "{self._folder}/d{place}", max_file: 60GB, sync_interval: {self._sync} }}\n'
+            f"{jetstream if self._has_jetstream else ''}\n"
             f"{cluster if len(self.ports) > 1 else ''}\n{self._more}\n"
         )
         with open(self._folder / f"n{place}.log", "ab") as log:

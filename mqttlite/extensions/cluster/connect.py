@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from mqttlite.config import ConfigError
 
 if TYPE_CHECKING:
+    from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
     from mqttlite.extensions.cluster.engine.port import Engine
     from mqttlite.extensions.cluster.engine_child import EngineChild
     from mqttlite.extensions.cluster.options import ClusterOptions
@@ -19,6 +20,12 @@ async def connect(options: "ClusterOptions", *, creates: bool = True) -> "Engine
     Raises `EngineUnavailable` while no server answers, `EngineUnfit` for servers that cannot be used, and
     `ConfigError` for files that cannot."""
     from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
+
+    return await NatsEngine.open(nats_options(options), creates=creates)
+
+
+def nats_options(options: "ClusterOptions") -> "NatsOptions":
+    """Where the engine is, and who this broker is there. Raises `ConfigError` as `connect` does."""
     from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
     from mqttlite.extensions.cluster.engine_child import login_of, system_login_of
 
@@ -29,18 +36,15 @@ async def connect(options: "ClusterOptions", *, creates: bool = True) -> "Engine
     system = NatsLogin(options.system_user, options.system_password) if options.system_user else None
     if options.engine is not None:
         login, system = login_of(options.engine.secret), system_login_of(options.engine.secret)
-    return await NatsEngine.open(
-        NatsOptions(
-            servers=options.servers,
-            cluster=options.name,
-            login=login,
-            tls=tls_context("cluster", options),
-            max_file_bytes=options.snapshot_bytes,
-            system=system,
-            monitoring=options.monitoring,
-            is_sync_assured=options.sync_assured,
-        ),
-        creates=creates,
+    return NatsOptions(
+        servers=options.servers,
+        cluster=options.name,
+        login=login,
+        tls=tls_context("cluster", options),
+        max_file_bytes=options.snapshot_bytes,
+        system=system,
+        monitoring=options.monitoring,
+        is_sync_assured=options.sync_assured,
     )
 
 

@@ -23,12 +23,12 @@ def carrier_of(options: "NodesOptions") -> "Carrier":
     """Raises `ConfigError` for files that cannot be used."""
     from mqttlite.extensions.nodes.nats_carrier import NatsCarrier
 
-    return NatsCarrier(_nats(options, options.name))
+    return NatsCarrier(nats_options(options, options.name))
 
 
 def engine_of(options: "NodesOptions") -> "Callable[[], Awaitable[Engine]]":
     """Connects to what keeps the documents that all nodes have. Raises `ConfigError` as `carrier_of` does."""
-    nats = _nats(options, f"{options.name}-nodes")
+    nats = nats_options(options, f"{options.name}-nodes")
     copies = SAFE_SERVERS if len(options.servers) >= SAFE_SERVERS else 1
 
     async def connect() -> "Engine":
@@ -39,7 +39,8 @@ def engine_of(options: "NodesOptions") -> "Callable[[], Awaitable[Engine]]":
     return connect
 
 
-def _nats(options: "NodesOptions", name: str) -> "NatsOptions":
+def nats_options(options: "NodesOptions", name: str) -> "NatsOptions":
+    """Where NATS is, and who this node is there. `name` begins all names. Raises `ConfigError` as `carrier_of` does."""
     from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
 
     credentials = None if options.credentials_file is None else Path(options.credentials_file)

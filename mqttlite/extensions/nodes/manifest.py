@@ -17,6 +17,7 @@ MANIFEST: Final = Manifest(
     menu=(("/ui/nodes", "Nodes"),),
     switch="nodes",
     conflicts="mqttlite.extensions.nodes.problems:problems",
+    look="mqttlite.extensions.nodes.look:look",
     figures=(
         Figure("gauge", "nodes_info", "1, with the name of this node as its label."),
         Figure("gauge", "nodes_connected", "Whether another node is connected: 1 or 0.", "nodes/connected"),

@@ -20,7 +20,7 @@ from urllib.parse import SplitResult
 import msgspec
 from nats.aio.msg import Msg
 
-from mqttlite.extensions.cluster.engine.nats.connection import connect
+from mqttlite.extensions.cluster.engine.nats.connection import ApiError, connect
 from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions, split
 from mqttlite.extensions.cluster.engine.nats.streams import COPIES
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
@@ -28,6 +28,8 @@ from mqttlite.extensions.cluster.options import shown
 
 OLDEST: Final = (2, 12, 3)
 """The release that the design asks for. `read` needs direct gets of batches, which are a little older."""
+
+OLDEST_TEXT: Final = ".".join(map(str, OLDEST))
 
 MIN_PAYLOAD_BYTES: Final = 1024 * 1024
 """The default of the servers. The largest record is smaller, see `MAX_BLOB_BYTES`."""
@@ -68,12 +70,27 @@ class _Answer(msgspec.Struct):
 async def check(options: NatsOptions) -> None:
     """Refuse servers that cannot keep what we acknowledge (`EngineUnfit`), or that do not answer."""
     check_addresses(options.servers)
-    found = await asyncio.gather(*(_greeting(split(url)) for url in options.servers))
-    greetings = [each for each in found if each is not None]
+    greetings = [each for each in await greetings_of(options.servers) if each is not None]
     if not greetings:
         raise EngineUnavailable(f"no NATS server answers at {', '.join(map(shown, options.servers))}")
     check_greetings(greetings)
     await _check_sync(options, greetings)
+
+
+async def greetings_of(servers: tuple[str, ...]) -> list[Greeting | None]:
+    """What each server tells everybody; None for one that does not answer. Raises `EngineUnfit` for another program."""
+    return await asyncio.gather(*(_greeting(split(url)) for url in servers))
+
+
+async def check_account(options: NatsOptions) -> None:
+    """Refuse servers that refuse our login, or on which it may not use JetStream (`EngineUnfit`)."""
+    connection = await connect(options, options.login)
+    try:
+        await connection.ask_api("INFO", {}, msgspec.Raw)
+    except ApiError as error:
+        raise EngineUnfit(f"JetStream is not for our account ({error}): turn it on for it") from None
+    finally:
+        await connection.close()
 
 
 def check_addresses(servers: tuple[str, ...]) -> None:
@@ -101,9 +118,8 @@ def check_addresses(servers: tuple[str, ...]) -> None:
 def check_greetings(greetings: list[Greeting]) -> None:
     """Refuse servers by what they tell everybody."""
     for each in greetings:
-        if _version(each.version) < OLDEST:
-            oldest = ".".join(map(str, OLDEST))
-            raise EngineUnfit(f"NATS server {each.server_name} is {each.version}: install {oldest} or newer")
+        if is_old(each):
+            raise EngineUnfit(f"NATS server {each.server_name} is {each.version}: install {OLDEST_TEXT} or newer")
         if not each.jetstream:
             raise EngineUnfit(
                 f"NATS server {each.server_name} runs without JetStream: add a jetstream block to its configuration"
@@ -117,6 +133,11 @@ def check_greetings(greetings: list[Greeting]) -> None:
                 f"NATS server {each.server_name} takes messages of up to {each.max_payload} bytes: set max_payload to "
                 f"{MIN_PAYLOAD_BYTES} or more"
             )
+    check_together(greetings)
+
+
+def check_together(greetings: list[Greeting]) -> None:
+    """Refuse servers that are not one cluster by what they tell everybody."""
     if len({each.server_id for each in greetings}) < len(greetings):
         raise EngineUnfit("two addresses lead to the same NATS server: name each server once")
     if len(clusters := {each.cluster for each in greetings}) > 1:
@@ -240,6 +261,11 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_old(greeting: Greeting) -> bool:
+    """Whether the server is older than any that mqttlite was tested with."""
+    return _version(greeting.version) < OLDEST
 
 
 def _version(text: str) -> tuple[int, ...]:
