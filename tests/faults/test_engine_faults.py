@@ -227,6 +227,16 @@ async def test_an_heir_starts_although_a_server_is_lost(
     await heir.get_file("snapshot", tmp_path / "got")
     assert (tmp_path / "got").read_bytes() == b"content"
     assert (await heir.bounds("log")).max_bytes == 2 * ROOM
+    await away(heir, f"n{lost}")
+    servers.start(lost)
+    await away(heir)
+
+
+async def away(engine: NatsEngine, *names: str) -> None:
+    """Wait until these servers, and no others, are said to lack a log."""
+    async with asyncio.timeout(LONGEST_PAUSE_S):
+        while (await engine.bounds("log")).away != names:
+            await asyncio.sleep(0.2)
 
 
 async def test_an_owner_that_was_replaced_appends_nothing_more(servers: NatsServers, opened: Opened) -> None:

@@ -19,7 +19,7 @@ from mqttlite.config import ClusterOptions, ConfigError, load_config
 from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.connect import connect
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError
-from mqttlite.extensions.cluster.overview import Overview, look
+from mqttlite.extensions.cluster.overview import SERVERS_AWAY, Overview, look
 
 HAND_OVER_S: Final = 30.0
 """How long to wait for another machine to serve."""
@@ -105,6 +105,8 @@ def _say(found: Overview) -> None:
     click.echo(
         f"the log has {found.last} records, of which {found.last - found.first + 1} are kept ({share:.0f} % full)"
     )
+    if found.servers_away:
+        click.echo(f"{SERVERS_AWAY}: {', '.join(found.servers_away)}")
     if found.snapshot:
         click.echo(f"the engine has a snapshot up to {found.snapshot}")
     now = time.time()

@@ -51,6 +51,15 @@ STOP_S: Final = 15.0
 
 MAX_LINE_BYTES: Final = 64 * 1024
 
+OUT_OF_ROOM: Final = re.compile(rb"JetStream out of .*resources, will be DISABLED")
+"""A server that cannot write says so, turns JetStream off, and goes on without it until it is started again."""
+
+ROOM_BYTES: Final = 64 * 1024 * 1024
+"""How much room there must be for that: some blocks of the log."""
+
+ROOM_CHECK_S: Final = 2.0
+"""The interval in which it is looked for."""
+
 LEVELS: Final = {
     "TRC": logging.DEBUG,
     "DBG": logging.DEBUG,
@@ -186,6 +195,10 @@ class EngineChild:
         self._options = options
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._launching: Final = asyncio.Lock()
+        """Held while a process is made: without it `stop` could leave one behind of which nobody knows."""
+        self._waiting: asyncio.Task[None] | None = None
+        """Waits for room, to start the server again."""
         self.restarts: int = 0
 
     @property
@@ -209,10 +222,12 @@ class EngineChild:
     async def stop(self) -> None:
         """End the server, and wait until it has ended."""
         if self._keeper is not None:
-            self._keeper.cancel()
+            async with self._launching:
+                self._keeper.cancel()
             with suppress(asyncio.CancelledError):
                 await self._keeper
             self._keeper = None
+        self._wait_no_longer()
         await self._end()
 
     async def _launch(self, binary: Path, configuration: Path) -> None:
@@ -237,13 +252,15 @@ class EngineChild:
             started_at = loop.time()
             await self._pass_on_lines(self._process)
             code = await self._process.wait()
+            self._wait_no_longer()
             if loop.time() - started_at > STEADY_S:
                 pause_s = RESTART_S
             logger.error("nats-server ended with code %d; it is started again in %g s", code, pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_RESTART_S)
             self.restarts += 1
-            await self._launch(binary, configuration)
+            async with self._launching:
+                await self._launch(binary, configuration)
 
     async def _pass_on_lines(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None
@@ -255,6 +272,22 @@ class EngineChild:
             if not line:
                 return
             pass_on(line)
+            if OUT_OF_ROOM.search(line) and self._waiting is None:
+                self._waiting = asyncio.create_task(self._end_when_there_is_room(process), name="room for the engine")
+
+    async def _end_when_there_is_room(self, process: asyncio.subprocess.Process) -> None:
+        """End a server that keeps nothing any more: then it is started again."""
+        folder = self._options.folder
+        logger.error("this nats-server keeps no records until %s has room for %d bytes", folder, ROOM_BYTES)
+        while shutil.disk_usage(folder).free < ROOM_BYTES:
+            await asyncio.sleep(ROOM_CHECK_S)
+        with suppress(ProcessLookupError):
+            process.terminate()
+
+    def _wait_no_longer(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting.cancel()
 
     async def _end(self) -> None:
         process, self._process = self._process, None

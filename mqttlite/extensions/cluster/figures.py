@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.event_hub import CLUSTER_WEAK
+from mqttlite.extensions.cluster.overview import SERVERS_AWAY
 from mqttlite.extensions.cluster.trim import is_filling
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class ClusterFigures:
             "cluster_turn": float(overview.turn),
             "cluster_log_bytes": float(overview.log_bytes),
             "cluster_log_limit_bytes": float(overview.max_log_bytes),
+            "cluster_servers_away": float(len(overview.servers_away)),
             "cluster_lease_age_seconds": node.turn.renewed_ago(),
         }
 
@@ -93,6 +95,8 @@ class ClusterFigures:
             return problems or "no other machine follows, so none could take over"
         if problems:
             return problems
+        if away := node.log_room.bounds.away:
+            return f"{SERVERS_AWAY}: {', '.join(away)}"
         if is_filling(node.log_room.bounds.size_bytes, node.log_room.bounds.max_bytes):
             return "more than half of the log is used, because a machine is behind"
         return ""

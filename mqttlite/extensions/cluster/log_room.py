@@ -10,6 +10,7 @@ from mqttlite.extensions.cluster.disk import Disk
 from mqttlite.extensions.cluster.engine.port import Bounds, Engine, EngineError, EngineUnavailable
 from mqttlite.extensions.cluster.status import NodeStatus
 from mqttlite.extensions.cluster.trim import is_filling, trim_before
+from mqttlite.extensions.cluster.trouble import Trouble
 
 LOOK_S: Final = 2.0
 """The interval in which it looks at the log."""
@@ -29,6 +30,7 @@ class LogRoom:
         """How far the engine's snapshot was then; 0 if there was none."""
         self.is_silent: bool = False
         """Whether the engine gave no answer to the last question about the log."""
+        self._trouble: Final = Trouble(_log, "the log cannot be made shorter", "the log is made shorter again")
         self.on_looked: Callable[[], None] = lambda: None
         """Called after each look at the log while this machine serves."""
 
@@ -61,7 +63,8 @@ class LogRoom:
             ):
                 await snapshot.make(self._engine, self._disk, position)
             self.is_silent = False
+            self._trouble.worked()
         except (EngineError, OSError) as error:
             self.is_silent = isinstance(error, EngineUnavailable)
-            _log.warning("the log could not be made shorter, trying again: %s", error)
+            self._trouble.failed(error)
         self.on_looked()

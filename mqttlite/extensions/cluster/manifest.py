@@ -24,7 +24,9 @@ MANIFEST: Final = Manifest(
         Figure("counter", "cluster_turn", "How often another machine has begun to serve.", "cluster/turn"),
         Figure("gauge", "cluster_log_bytes", "The size of the log on each server of the engine.", "cluster/log/bytes"),
         Figure("gauge", "cluster_log_limit_bytes", "The most bytes of the log."),
+        Figure("gauge", "cluster_servers_away", "Servers of the engine that do not take the log now."),
         Figure("gauge", "cluster_lease_age_seconds", "Seconds since this machine renewed its lease; 3 are too many."),
     ),
+    look="mqttlite.extensions.cluster.look:look",
     serving="mqttlite.extensions.cluster.serving:serve",
 )

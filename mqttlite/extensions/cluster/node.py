@@ -116,6 +116,7 @@ class Node:
             last=bounds.last,
             log_bytes=bounds.size_bytes,
             max_log_bytes=bounds.max_bytes,
+            servers_away=bounds.away,
             snapshot=self.log_room.snapshot,
             machines=self.machines.states(),
         )

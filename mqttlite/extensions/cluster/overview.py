@@ -3,10 +3,14 @@
 `look` asks the engine; `node.overview` is what the machine knows that serves.
 """
 
+from typing import Final
+
 import msgspec
 
 from mqttlite.extensions.cluster import keys, lease, snapshot, status
 from mqttlite.extensions.cluster.engine.port import Engine
+
+SERVERS_AWAY: Final = "the log has fewer than three copies, for servers of the engine are away"
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +26,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The last record."""
     log_bytes: int
     max_log_bytes: int
+    servers_away: tuple[str, ...]
+    """Servers of the engine that do not take the log now."""
     snapshot: int
     """How far the engine's snapshot is; 0 if there is none."""
     machines: tuple[status.NodeStatus, ...]
@@ -49,6 +55,7 @@ async def look(engine: Engine) -> Overview:
         last=bounds.last,
         log_bytes=bounds.size_bytes,
         max_log_bytes=bounds.max_bytes,
+        servers_away=bounds.away,
         snapshot=await snapshot.position_of(engine),
         machines=tuple(sorted((each for each in machines if each is not None), key=lambda each: each.node)),
     )

@@ -56,6 +56,8 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """The last record."""
     log_bytes: int
     log_limit_bytes: int
+    servers_away: tuple[str, ...]
+    """Servers of the engine that have not taken the log for some seconds: it has fewer than three copies."""
     snapshot: int
     """The last record that the engine's snapshot has; 0 if there is none."""
     machines: list[MachineState]
@@ -98,6 +100,7 @@ def state_of(figures: ClusterFigures) -> ClusterState:
         last=overview.last,
         log_bytes=overview.log_bytes,
         log_limit_bytes=overview.max_log_bytes,
+        servers_away=overview.servers_away,
         snapshot=overview.snapshot,
         machines=[
             MachineState(

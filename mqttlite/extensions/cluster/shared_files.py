@@ -18,6 +18,7 @@ import msgspec
 
 from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError, FileDamaged, NoSuchFile
+from mqttlite.extensions.cluster.trouble import Trouble
 from mqttlite.files.atomic_file import save
 from mqttlite.store.sqlite import beside
 
@@ -49,6 +50,9 @@ class SharedFiles:
         """The time and size of files when they were last read."""
         self._failures: Final[dict[str, int]] = {}
         """How often the engine did not have a file whole, by its name."""
+        self._trouble: Final = Trouble(
+            _log, "changed files cannot be given to the other machines", "the other machines have all changed files"
+        )
         self._refused: Final[set[str]] = set()
         """The names that are not shared, and were logged."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
@@ -107,8 +111,9 @@ class SharedFiles:
         while True:
             try:
                 await self._put_changed()
+                self._trouble.worked()
             except (EngineError, OSError) as error:
-                _log.warning("files could not be given to the other machines, trying again: %s", error)
+                self._trouble.failed(error)
             await asyncio.sleep(PUT_S)
 
     async def _put_changed(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -23,8 +24,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from mqttlite.extensions.cluster import engine_child
+from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
 from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
-from mqttlite.extensions.cluster.engine.port import EngineUnfit
+from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit, Fenced
 from mqttlite.extensions.cluster.engine_child import (
     ROUTE_OFFSET,
     EngineChild,
@@ -41,6 +44,8 @@ pytestmark = pytest.mark.slow
 
 SECRET = "a secret of the three machines"
 WAIT_S = 30.0
+DISK_BYTES = 1 << 30
+PAGE_BYTES = 4_096
 
 Start: TypeAlias = Callable[[EngineTls | None], Awaitable[tuple[list[EngineChild], NatsOptions]]]
 
@@ -186,3 +191,102 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.02)
+
+
+async def test_a_child_that_keeps_nothing_is_started_again_when_its_disk_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = tmp_path / "bin" / "nats-server"
+    server.parent.mkdir()
+    starts = tmp_path / "starts"
+    server.write_text(
+        f"#!/bin/sh\necho >> {starts}\n"
+        'echo "[1] [ERR] JetStream out of File resources, will be DISABLED" >&2\nexec sleep 60\n'
+    )
+    server.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{server.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(engine_child, "RESTART_S", 0.01)
+    monkeypatch.setattr(engine_child, "ROOM_CHECK_S", 0.01)
+    monkeypatch.setattr(engine_child, "ROOM_BYTES", 1 << 62)
+    servers = addresses()
+    child = EngineChild(EngineChildOptions(servers, servers[0], "c", tmp_path / "engine", SECRET))
+    await child.start()
+    try:
+        await said(caplog, "keeps no records until")
+        await asyncio.sleep(0.2)
+        assert starts.read_text().count("\n") == 1, "there is no room yet"
+        monkeypatch.setattr(engine_child, "ROOM_BYTES", 1)
+        async with asyncio.timeout(WAIT_S):
+            while child.restarts < 2:
+                await asyncio.sleep(0.05)
+    finally:
+        await child.stop()
+
+
+async def said(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while text not in caplog.text:
+            await asyncio.sleep(0.05)
+
+
+async def test_a_server_whose_disk_was_full_keeps_records_again(
+    start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a disk in memory, which only root may mount."""
+    disk = tmp_path / "engine 0"
+    disk.mkdir()
+    if mount(disk, DISK_BYTES, "-t", "tmpfs"):
+        pytest.skip("a disk cannot be mounted here")
+    try:
+        children, options = await start(None)
+        engine = await open_engine(options)
+        await engine.ensure_log("log", 64 * 1024 * 1024)
+        acknowledged: list[bytes] = []
+        await append(engine, acknowledged)
+        while mount(disk, shutil.disk_usage(disk).used + PAGE_BYTES, "-o", "remount"):
+            pass  # it had more meanwhile
+        while "keeps no records until" not in caplog.text:
+            await append(engine, acknowledged)
+        restarts = children[0].restarts
+        for _ in range(20):
+            await append(engine, acknowledged)
+        assert mount(disk, DISK_BYTES, "-o", "remount") == 0
+        async with asyncio.timeout(WAIT_S):
+            while children[0].restarts == restarts or (await engine.bounds("log")).away:
+                await asyncio.sleep(0.1)
+        await append(engine, acknowledged)
+        found = [each.blob for each in await engine.read("log", 1, len(acknowledged))]
+        assert found == acknowledged[: len(found)]
+        assert (await engine.bounds("log")).last == len(acknowledged)
+        await engine.close()
+        for child in children:
+            await child.stop()
+    finally:
+        unmount(disk)
+
+
+def unmount(disk: Path) -> None:
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def mount(disk: Path, size: int, *how: str) -> int:
+    """A disk in memory with so much room; 0 if that was done."""
+    return subprocess.run(["mount", *how, "-o", f"size={size}", "none", str(disk)], capture_output=True).returncode
+
+
+async def append(engine: NatsEngine, acknowledged: list[bytes]) -> None:
+    """Append one more record, as often as it takes."""
+    blob = f"{len(acknowledged)} ".encode() * 1_000
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            last = len(acknowledged)
+            try:
+                last = await engine.append("log", last, blob)
+            except Fenced as error:
+                last = error.last  # it was stored, and the answer was lost
+            except EngineUnavailable:
+                await asyncio.sleep(0.1)
+                continue
+            acknowledged.append(blob)
+            assert last == len(acknowledged)
+            return

@@ -396,7 +396,7 @@ async def test_a_machine_that_cannot_renew_asks_which_servers_are_there(start: S
     a.engine.is_cut_off = False
 
 
-async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start) -> None:
+async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start, servers: MemoryServers) -> None:
     told: list[tuple[bool, str]] = []
 
     class Ears(Listener):
@@ -412,6 +412,16 @@ async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start)
     assert told == [(True, "no other machine follows, so none could take over")]
     await start("b")
     while len(told) < 2:
+        await asyncio.sleep(0.05)
+    assert told[-1] == (False, "")
+    servers.away = ("n2",)
+    while len(told) < 3:
+        await asyncio.sleep(0.05)
+    assert told[-1] == (True, "the log has fewer than three copies, for servers of the engine are away: n2")
+    values = a.figures.values()
+    assert values["cluster_servers_away"] == 1.0
+    servers.away = ()
+    while len(told) < 4:
         await asyncio.sleep(0.05)
     assert told[-1] == (False, "")
     values = a.figures.values()

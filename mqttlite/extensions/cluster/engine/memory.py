@@ -118,6 +118,8 @@ class MemoryServers:
         self.logs: dict[str, _Log] = {}
         self.keys: dict[str, Entry] = {}
         self.files: dict[str, bytes] = {}
+        self.away: tuple[str, ...] = ()
+        """The servers that are away, of which requests notice nothing while there is a majority."""
         self._revision = 0
         self._is_available = True
         self._late: deque[Callable[[], object]] = deque()
@@ -223,7 +225,7 @@ class MemoryEngine:
     async def bounds(self, log: str) -> Bounds:
         def bounds() -> Bounds:
             found = self._servers.logs[log]
-            return Bounds(found.first, found.last, found.size_bytes, found.max_bytes)
+            return Bounds(found.first, found.last, found.size_bytes, found.max_bytes, self._servers.away)
 
         return await self._ask(bounds)
 

@@ -96,6 +96,9 @@ class Bounds(NamedTuple):
     last: int
     size_bytes: int
     max_bytes: int
+    away: tuple[str, ...] = ()
+    """The servers that keep a copy of the log, and have not been heard of for some seconds: of three copies, so many
+    are missing."""
 
 
 class Entry(NamedTuple):

@@ -59,6 +59,13 @@ def ask(servers: MemoryServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return ask
 
 
+def test_status_names_servers_of_the_engine_that_are_away(ask: Ask, servers: MemoryServers) -> None:
+    assert "fewer than three copies" not in ask("status").output
+    servers.away = ("n1",)
+    assert "the log has fewer than three copies, for servers of the engine are away: n1\n" in ask("status").output
+    assert json.loads(ask("status", "--json").output)["servers_away"] == ["n1"]
+
+
 def test_status_lists_machines_and_how_far_each_is(ask: Ask) -> None:
     result = ask("status")
     assert result.exit_code == 0, result.output

@@ -78,6 +78,7 @@ async def test_the_route_shows_machines_lease_and_log(gateway: GatewayUnderTest)
     assert 0.0 <= found["lease_age_s"] < 60.0
     assert found["serving_since"].startswith("20")
     assert (found["first"], found["last"], found["log_bytes"], found["log_limit_bytes"]) == (41, 90, 1 << 20, 4 << 20)
+    assert found["servers_away"] == []
     machines = found["machines"]
     assert [(each["name"], each["role"], each["behind"], each["safe_up_to"]) for each in machines] == [
         ("a", "serves", 0, 80),

@@ -179,7 +179,7 @@ class NatsEngine:
         state = info.state
         self._note(log, state.last_seq)
         first = state.first_seq if state.messages else state.last_seq + 1
-        return Bounds(first, state.last_seq, state.bytes, info.config.max_bytes)
+        return Bounds(first, state.last_seq, state.bytes, info.config.max_bytes, info.away())
 
     async def follow(self, log: str, first: int) -> AsyncGenerator[Record, None]:
         # The copy that answers may not have heard of the last trim yet.

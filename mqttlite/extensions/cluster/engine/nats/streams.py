@@ -21,6 +21,10 @@ TOO_FEW_SERVERS: Final = frozenset({10005, 10023})
 NO_ROOM: Final = frozenset({10028, 10047})
 
 
+AWAY_NS: Final = 5_000_000_000
+"""A server that a leader has not heard of for so long is away."""
+
+
 class StreamGone(EngineUnavailable):
     """Somebody has removed a stream, or the folder of the servers."""
 
@@ -41,11 +45,31 @@ class _Config(msgspec.Struct):
     num_replicas: int = 1
 
 
+class _Replica(msgspec.Struct, frozen=True):
+    """A server with a copy, as the leader sees it."""
+
+    name: str
+    offline: bool = False
+    active: int = 0
+    """How long ago it was heard of, in nanoseconds: a leader speaks to it each second."""
+
+
+class _Cluster(msgspec.Struct, frozen=True):
+    replicas: tuple[_Replica, ...] | None = None
+    """Without the leader."""
+
+
 class StreamInfo(msgspec.Struct):
     """What a stream's leader says about it."""
 
     config: _Config
     state: _State
+    cluster: _Cluster = _Cluster()
+
+    def away(self) -> tuple[str, ...]:
+        """The servers whose copies are missing now."""
+        replicas = self.cluster.replicas or ()
+        return tuple(sorted(each.name for each in replicas if each.offline or each.active > AWAY_NS))
 
 
 async def ensure_stream(connection: NatsConnection, name: str, subject: str, max_bytes: int, **more: object) -> None:
