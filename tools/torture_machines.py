@@ -90,9 +90,10 @@ async def _get(port: int, path: str) -> tuple[int, bytes]:
 class Machines:
     """`ports` are where clients find the machines. `serve` is the command of the broker. `has` names what can have
     faults: `links` between all processes, `disks` (to mount them needs root), `clocks` of the machines (which this
-    interpreter then runs)."""
+    interpreter then runs). `more` is added to the configuration of each machine; in it `{servers}` stands for the
+    addresses of the engine."""
 
-    def __init__(self, serve: list[str], folder: Path, has: frozenset[str] = frozenset()) -> None:
+    def __init__(self, serve: list[str], folder: Path, has: frozenset[str] = frozenset(), more: str = "") -> None:
         self._serve = serve
         self._folder = folder
         self.links = Links()
@@ -136,8 +137,13 @@ class Machines:
                 "servers": [f"nats://127.0.0.1:{port}" for port in engines],
                 "monitoring": [f"http://127.0.0.1:{port}" for port in self._monitoring],
             }
-            self.config(place).write_text(MACHINE.format(**values))
+            self.config(place).write_text((MACHINE + more).format(**values))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def servers(self) -> list[str]:
+        """The addresses of the engine."""
+        return [f"nats://127.0.0.1:{port}" for port in self._engines]
 
     def config(self, place: int) -> Path:
         return self._folder / f"m{place}.toml"
@@ -150,14 +156,15 @@ class Machines:
         if self._has_clocks:
             self.set_clock(place, 0)
             command = [sys.executable, "-m", "tools.torture_clock", str(self._clock(place)), "serve"]
-        self._run(f"m{place}", [*command, "--config", str(self.config(place)), "--log-format", "text"])
+        self.run(f"m{place}", [*command, "--config", str(self.config(place)), "--log-format", "text"])
 
     def start_engine(self, place: int) -> None:
         """Start a server of the engine."""
         binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
-        self._run(f"engine{place}", [binary, "-c", str(self._folder / f"engine{place}.conf")])
+        self.run(f"engine{place}", [binary, "-c", str(self._folder / f"engine{place}.conf")])
 
-    def _run(self, name: str, command: list[str]) -> None:
+    def run(self, name: str, command: list[str]) -> None:
+        """Start a process, which has this name from then on."""
         with open(self._folder / f"{name}.log", "ab") as log:
             self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
 

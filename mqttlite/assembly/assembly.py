@@ -345,6 +345,7 @@ def _nodes(runtime: Runtime, queues: "Queues | None", streams: "Streams | None")
         on_alarm=partial(runtime.hub.on_alarm, NODE_AWAY),
         address=options.address,
         drain_s=runtime.config.lame_duck.deadline_s,
+        is_machine=runtime.config.cluster is not None,
         features=[each for each in (queues, streams) if each is not None],
     )
 

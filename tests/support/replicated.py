@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
-from mqttlite.extensions.cluster.disk import DataDirectory, Position
+from mqttlite.extensions.cluster.disk import DataDirectory, Position, position_of
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.engine.port import Engine
 from mqttlite.extensions.cluster.picture import Picture
@@ -75,4 +76,35 @@ async def replicated(directory: Path) -> AsyncIterator[Pair]:
         await pair.close()
         await leader.picture.close()
         for disk, database in zip(disks, databases, strict=True):
+            await disk.close(database)
+
+
+class Succession:
+    """Two machines that serve in turn, each with a database of its own: the stores of their brokers."""
+
+    def __init__(self, directory: Path) -> None:
+        self._engine: Final = MemoryServers().connect()
+        self._disks: Final = cycle(DataDirectory(directory / name) for name in "ab")
+
+    @contextlib.asynccontextmanager
+    async def next(self) -> AsyncIterator[ReplicatedStore]:
+        """The store of the next machine, which has the log up to its own begin."""
+        await self._engine.ensure_log(LOG, LOG_BYTES)
+        disk = next(self._disks)
+        begun = await begin(self._engine, disk.name)
+        database = disk.open()
+        position = position_of(database) or START
+        standby = Standby(self._engine, LOG, database, position, disk.name, False, lambda _at, _node: None)
+        following = asyncio.get_running_loop().create_task(standby.follow())
+        await standby.picture.reached(begun)
+        following.cancel()
+        await asyncio.wait([following])
+        await standby.picture.close()
+        await disk.close(database)
+        database = disk.open()
+        picture = Picture(database, Position(begun, START.log_id))
+        try:
+            yield ReplicatedStore(self._engine, LOG, picture, begun, lambda: None)
+        finally:
+            await picture.close()
             await disk.close(database)

@@ -102,9 +102,12 @@ class Nodes:
         features: Sequence[Feature] = (),
         address: str = "",
         drain_s: float = 30.0,
+        is_machine: bool = False,
     ) -> None:
-        """`address` as in the options. In `drain_s` a node that drains sends all clients away, if they are many."""
+        """`address` as in the options. In `drain_s` a node that drains sends all clients away, if they are many.
+        `is_machine`: the node is several machines of which one serves, now this one."""
         self.node: Final = node
+        self._is_machine: Final = is_machine
         self._address: Final = address
         self._load = NO_LOAD
         self.documents: Callable[[], list[DocumentState]] = list
@@ -225,7 +228,7 @@ class Nodes:
         if blob.node == self.node:
             self._on_own(blob)
             return
-        if self._is_later:
+        if self._gives_way:
             return
         now = self._loop.time()
         if isinstance(blob, Hello):
@@ -275,26 +278,36 @@ class Nodes:
             self._is_unknown.set()
 
     def _on_own(self, blob: Blob) -> None:
-        """What this node sent to all, or another one of its name: the one that was started later takes no part."""
+        """What this node sent to all, or another one of its name: the one that was started later takes no part. Of two
+        machines of one node it is the earlier one, which stood still until another one served."""
         if not isinstance(blob, Hello) or blob.run == self._run:
             return
         self._rival_at = -SILENT_S if blob.is_leaving else self._loop.time()
         if blob.run != self._rival:
             self._rival = blob.run
             self._is_unknown.set()  # it may not have heard of this one
-            _log.error(
-                "there are two nodes with the name %s, and this one was started %s: %s is cut off from all others. "
-                "Give each its own name (nodes.node)",
-                *((self.node, "later", "it") if self._is_later else (self.node, "before", "the other one")),
-            )
-        if self._is_later:
+            if self._is_machine:
+                _log.warning(
+                    "another machine serves as the node %s, too: the one that was started earlier takes no part. If it "
+                    "is none of this cluster, give it another name (nodes.node)",
+                    self.node,
+                )
+            else:
+                _log.error(
+                    "there are two nodes with the name %s, and this one was started %s: %s is cut off from all others. "
+                    "Give each its own name (nodes.node)",
+                    *((self.node, "later", "it") if self._gives_way else (self.node, "before", "the other one")),
+                )
+        if self._gives_way:
             for peer in self._peers.values():
-                peer.end("An earlier node has the same name as this one.", "There are two nodes with its name.")
+                peer.end("Another node has the same name as this one.", "There are two nodes with its name.")
 
     @property
-    def _is_later(self) -> bool:
-        """Whether another node with this name was started before, and runs."""
-        return 0 < self._rival < self._run and self._loop.time() - self._rival_at < SILENT_S
+    def _gives_way(self) -> bool:
+        """Whether another node with this name runs, and this one takes no part."""
+        if self._rival == 0 or self._loop.time() - self._rival_at >= SILENT_S:
+            return False
+        return self._rival > self._run if self._is_machine else self._rival < self._run
 
     def _peer(self, name: str) -> Peer | None:
         """None if there are too many."""
@@ -378,7 +391,7 @@ class Nodes:
                     await self._is_unknown.wait()
 
     async def _say(self, *, is_leaving: bool) -> None:
-        if self._is_later:
+        if self._gives_way:
             return
         with suppress(CarrierLost):  # the carrier logs it, and the next one comes soon
             hello = Hello(
@@ -394,7 +407,7 @@ class Nodes:
             await asyncio.sleep(TICK_S)
             now = self._loop.time()
             for peer in self._peers.values():
-                if not self._is_later:
+                if not self._gives_way:
                     peer.tick(now)
             self._fences.tick()
             self.drain.tick()

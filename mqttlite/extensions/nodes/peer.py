@@ -236,6 +236,8 @@ class Peer:
     def on_hello(self, hello: Hello, now: float) -> bool:
         """It runs, or ends. Return whether it has started since it was heard of."""
         run = hello.run
+        if self._was_replaced(run, now):
+            return False
         self.minor, self.release, self.drain, self.address = hello.minor, hello.release, hello.drain, hello.address
         self._load = hello.load
         if hello.is_leaving:
@@ -261,6 +263,8 @@ class Peer:
 
     def on_open(self, blob: Open, now: float) -> None:
         """A connection that it opens, or that it accepts."""
+        if self._was_replaced(blob.run, now):
+            return
         self._heard_at = now
         has_started = blob.run != self._its_run
         self._its_run = blob.run
@@ -277,6 +281,10 @@ class Peer:
         self._connection = blob.connection
         self._put(self._open(is_answer=True))
         self._begin(blob, now)
+
+    def _was_replaced(self, run: int, now: float) -> bool:
+        """Whether a later run is connected: another machine of the node serves, and this one stood still until now."""
+        return run < self._its_run and self._link is not None and self.is_near(now)
 
     def on_close(self, blob: Close) -> None:
         """It has ended the connection."""

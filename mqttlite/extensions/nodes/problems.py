@@ -13,5 +13,12 @@ def problems(config: Config) -> Iterator[Problem]:
         return
     if config.cluster is not None and not config.nodes.node:
         yield Problem("nodes.node", " is missing: the machines of a cluster are one node, with one name on all of them")
+    engine = None if config.cluster is None else config.cluster.engine
+    if config.cluster is not None and engine is not None and set(config.nodes.servers) & set(config.cluster.servers):
+        yield Problem(
+            "nodes.servers",
+            " names a server that cluster.engine runs, which lets in the machines of this cluster alone: name servers "
+            "of NATS that all nodes share",
+        )
     if find_spec("nats") is None:
         yield Problem("nodes", " needs the client of NATS, which is not installed: pip install 'mqttlite[cluster]'")

@@ -19,6 +19,7 @@ from mqttlite.extensions.nodes.news import NEWS_AT_ONCE
 from mqttlite.extensions.nodes.nodes import Nodes
 from mqttlite.extensions.nodes.peer import SILENT_S, Peer
 from mqttlite.server import Broker
+from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import V311
 from mqttlite.wire.encode import encode as encode_packet
 from mqttlite.wire.packets import Publish
@@ -685,6 +686,37 @@ async def test_of_two_nodes_with_one_name_the_later_one_takes_no_part_until_the_
         await apart.publish("t", "y", qos=1)
         await reader.gets("x", "y")
         await alone.gets("y")
+
+
+def machine_of(name: str, data_dir: Path) -> Broker:
+    """One of several machines that are the node of this name."""
+    nodes = {"servers": ["nats://127.0.0.1:4222"], "node": name}
+    cluster = {"servers": ["nats://127.0.0.1:4222"]}
+    raw = {"listeners": [{"port": 0}], "nodes": nodes, "cluster": cluster, "data_dir": str(data_dir)}
+    return Broker(parse_config(raw), store=MemoryStore())
+
+
+async def test_of_two_machines_of_a_node_the_one_that_stood_still_takes_no_part(
+    fleet: Fleet, rig: Rig, air: Air, tmp_path: Path
+) -> None:
+    former = await rig.enter(machine_of("a", tmp_path / "1"))
+    b = await fleet.start("b")
+    await connected(former, b)
+    heir = await rig.enter(machine_of("a", tmp_path / "2"))
+    await until(lambda: all(each.state == "away" for each in nodes_of(former).states()))
+    await connected(heir, b)
+    connects = peer_of(b, "a").connects
+    run = nodes_of(former)._run
+    for node in ("a", "b"):  # what it says before it hears of the heir
+        air.send("a", node, encode(Hello(VERSION, "a", run)))
+    air.send("a", "b", encode(Open(VERSION, "a", run, 7, False, False, 10, 10_000)))
+    async with client_of(heir) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t", qos=1)
+        reader = Reader(subscriber)
+        await publisher.publish("t", "x", qos=1)
+        await reader.gets("x")
+        await asyncio.sleep(QUIET_S)
+    assert peer_of(b, "a").connects == connects
 
 
 async def test_nonsense_and_blobs_of_another_version_change_nothing(fleet: Fleet, air: Air) -> None:

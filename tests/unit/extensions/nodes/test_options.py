@@ -59,6 +59,17 @@ def test_machines_of_a_cluster_need_a_name_for_their_node(tmp_path: Path) -> Non
     parse_config({**raw, "nodes": {**GOOD, "node": "a"}})
 
 
+def test_nodes_do_not_use_the_servers_that_a_cluster_runs_for_itself(tmp_path: Path) -> None:
+    servers = [f"nats://127.0.0.1:{port}" for port in (4221, 4222, 4223)]
+    engine = {"address": servers[0], "secret": "0123456789abcdef"}
+    raw: dict[str, Any] = {"data_dir": str(tmp_path), "cluster": {"servers": servers, "engine": engine}}
+    nodes = {"servers": servers[1:2], "node": "a"}
+    with pytest.raises(ConfigError, match=r"nodes\.servers names a server that cluster\.engine runs.*all nodes share"):
+        parse_config({**raw, "nodes": nodes})
+    parse_config({**raw, "nodes": {**nodes, "servers": ["nats://127.0.0.1:5222"]}})
+    parse_config({**raw, "cluster": {"servers": servers}, "nodes": nodes})
+
+
 def test_credentials_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nodes\.credentials_file: .*nothing"):
         carrier_of(parse(credentials_file=str(tmp_path / "nothing")))
