@@ -179,9 +179,15 @@ def main() -> None:
     parser.add_argument("--queue", type=int, default=0, metavar="N", help="torture a queue with N messages instead")
     parser.add_argument("--keys", type=int, default=10_000, help="ordering keys of these messages (10,000)")
     parser.add_argument("--cluster", type=int, default=0, metavar="N", help="torture three machines N times instead")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="simulate N clusters instead, from --seed on")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only these faults of machines, in turn")
     parser.add_argument("serve", nargs="*", help="the broker's command; by default mqttlite serve of this environment")
     options = parser.parse_args()
+    if options.seeds:
+        from tools.torture_seeds import play  # here, for it needs the tests
+
+        play(options.seed, options.seeds)
+        return
     serve = options.serve or [sys.executable, "-m", "mqttlite", "serve"]
     directory = Path(tempfile.mkdtemp(prefix="mqttlite-torture-"))
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a broker that was killed
