@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, Asker, print_entries, print_json, remote_options, time_of
+from mqttlite.cli.ask_admin import EPILOG, Asker, print_answer, print_entries, remote_options, time_of
 
 _HEADER: Final = ("ALARM", "SINCE", "WHAT")
 
@@ -17,10 +17,7 @@ def command(as_json: bool, client: Asker) -> None:
     Each is also the retained message `$SYS/broker/alarms/ALARM` of its node.
     """
     found = client.whole("alarms")
-    if as_json:
-        print_json(found)
-    else:
-        print_entries(_HEADER, found["entries"], _row)
+    print_answer(found, as_json, lambda: print_entries(_HEADER, found["entries"], _row))
 
 
 def _row(alarm: dict[str, Any]) -> tuple[object, ...]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, TypeVar
 from urllib.parse import urlsplit
 
 import click
@@ -43,6 +43,7 @@ Exit codes:
 """
 
 Row = Sequence[object]
+T = TypeVar("T")
 
 __all__ = ["Asker", "Conflict", "NotFound", "Unreachable", "WrongUsage"]
 
@@ -140,12 +141,34 @@ def print_json(answer: object) -> None:
     click.echo(json.dumps(answer, ensure_ascii=False))
 
 
+def print_answer(answer: object, as_json: bool, print_words: Callable[[], None]) -> None:
+    """Print an answer as JSON, or for people."""
+    if as_json:
+        print_json(answer)
+    else:
+        print_words()
+
+
+def print_sentence(answer: object, as_json: bool, sentence: str) -> None:
+    """Print an answer as JSON, or what a sentence says of it."""
+    print_answer(answer, as_json, lambda: click.echo(sentence))
+
+
 def print_entries(header: Sequence[str], entries: Sequence[dict[str, Any]], row: Callable[[Any], Row]) -> None:
     """A table of entries, with their nodes in the last column if the broker is one of several."""
     if any("node" in each for each in entries):
         print_table([*header, "NODE"], [[*row(each), each["node"]] for each in entries])
     else:
         print_table(header, [row(each) for each in entries])
+
+
+def print_page(
+    found: dict[str, Any], as_json: bool, limit: int, header: Sequence[str], row: Callable[[Any], Row]
+) -> None:
+    """The first entries of a list as JSON or as a table, and whether it goes on."""
+    print_answer(found, as_json, lambda: print_entries(header, found["entries"], row))
+    if found["cursor"] and not as_json:
+        note(f"There are more than these {limit}: --limit N lists as many, --limit 0 all.")
 
 
 def print_table(header: Sequence[str], rows: Iterable[Row]) -> None:
@@ -167,10 +190,18 @@ def note(sentence: str) -> None:
     click.echo(sentence, err=True)
 
 
-def note_more(found: dict[str, Any], limit: int) -> None:
-    """Say that a list goes on."""
-    if found["cursor"]:
-        note(f"There are more than these {limit}: --limit N lists as many, --limit 0 all.")
+def ask_each(names: Iterable[T], ask: Callable[[T], object]) -> tuple[list[T], list[T]]:
+    """Ask about each name once. Return the names of what there was, and of what was not there, which are noted."""
+    found: list[T] = []
+    missing: list[T] = []
+    for name in dict.fromkeys(names):
+        try:
+            ask(name)
+            found.append(name)
+        except NotFound as error:
+            missing.append(name)
+            note(f"Error: {error.message}")
+    return found, missing
 
 
 def time_of(value: str | None) -> str:

@@ -13,8 +13,10 @@ from mqttlite.cli.ask_admin import (
     Asker,
     NotFound,
     counted,
+    print_answer,
     print_entries,
     print_json,
+    print_sentence,
     remote_options,
     time_of,
 )
@@ -85,10 +87,7 @@ def add(
 def list_bans(as_json: bool, client: Asker) -> None:
     """List the bans that have not ended."""
     found = client.whole("bans")
-    if as_json:
-        print_json(found)
-        return
-    print_entries(_HEADER, found["entries"], _row)
+    print_answer(found, as_json, lambda: print_entries(_HEADER, found["entries"], _row))
 
 
 def _row(ban: dict[str, Any]) -> tuple[object, ...]:
@@ -119,10 +118,7 @@ def remove(
         if not found["lifted"]:
             raise NotFound(f"There is no ban of the {kind} {value}.")
         what, said = found, f"The ban of the {kind} {value} was lifted."
-    if as_json:
-        print_json(what)
-    else:
-        click.echo(said)
+    print_sentence(what, as_json, said)
 
 
 def _named(client_id: str | None, user: str | None, address: str | None) -> tuple[str, str]:

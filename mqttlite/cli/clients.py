@@ -8,16 +8,7 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import (
-    EPILOG,
-    Asker,
-    limit_option,
-    note_more,
-    print_entries,
-    print_json,
-    remote_options,
-    time_of,
-)
+from mqttlite.cli.ask_admin import EPILOG, Asker, limit_option, print_page, remote_options, time_of
 from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.cli.sessions import show
 
@@ -49,11 +40,7 @@ def list_clients(
     On a terminal it is a table; elsewhere each client is a line, and tabs are between its columns.
     """
     found = client.page("clients", limit=limit, contains=contains, user=user, backlog=backlog, connected=True)
-    if as_json:
-        print_json(found)
-        return
-    print_entries(_HEADER, found["entries"], _row)
-    note_more(found, limit)
+    print_page(found, as_json, limit, _HEADER, _row)
 
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:

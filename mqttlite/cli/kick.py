@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, Asker, NotFound, counted, note, print_json, remote_options
+from mqttlite.cli.ask_admin import EPILOG, Asker, NotFound, ask_each, counted, print_sentence, remote_options
 
 
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
@@ -15,18 +15,9 @@ from mqttlite.cli.ask_admin import EPILOG, Asker, NotFound, counted, note, print
 @remote_options
 def command(client_ids: tuple[str, ...], as_json: bool, client: Asker) -> None:
     """Disconnect clients (0x98). Their sessions stay, and they may come again: 'mqttlite ban' keeps them out."""
-    kicked: list[str] = []
-    missing: list[str] = []
-    for client_id in dict.fromkeys(client_ids):
-        try:
-            client.ask("POST", "clients", client_id, "disconnect")
-            kicked.append(client_id)
-        except NotFound as error:
-            missing.append(client_id)
-            note(f"Error: {error.message}")
-    if as_json:
-        print_json({"disconnected": kicked, "not_connected": missing})
-    else:
-        click.echo(f"{counted(len(kicked), 'client')} disconnected.")
+    kicked, missing = ask_each(client_ids, lambda each: client.ask("POST", "clients", each, "disconnect"))
+    print_sentence(
+        {"disconnected": kicked, "not_connected": missing}, as_json, f"{counted(len(kicked), 'client')} disconnected."
+    )
     if missing:
         sys.exit(NotFound.exit_code)

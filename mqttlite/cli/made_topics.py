@@ -12,8 +12,9 @@ from mqttlite.cli.ask_admin import (
     EPILOG,
     Asker,
     limit_option,
-    note_more,
-    print_json,
+    print_answer,
+    print_page,
+    print_sentence,
     print_table,
     remote_options,
     time_of,
@@ -72,11 +73,7 @@ def _described(command: F) -> F:
 def list_topics(limit: int, as_json: bool, client: Asker) -> None:
     """List the topics that the caller may see, by name."""
     found = _remote(client).page("topics", limit=limit, of="topics")
-    if as_json:
-        print_json(found)
-        return
-    print_table(_HEADER, [_row(each) for each in found["entries"]])
-    note_more(found, limit)
+    print_page(found, as_json, limit, _HEADER, _row)
 
 
 @click.command("new", epilog=EPILOG)
@@ -97,10 +94,7 @@ def new(name: str, as_json: bool, client: Asker, **given: Any) -> None:
         given[names] = list(given[names]) or None
     body = {"name": name} | {key: value for key, value in given.items() if value is not None}
     found = _remote(client).ask("POST", "topics", body=body)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(found["topic_id"])
+    print_sentence(found, as_json, found["topic_id"])
 
 
 @click.command("set", epilog=EPILOG)
@@ -113,10 +107,7 @@ def change(topic_id: str, as_json: bool, client: Asker, **given: Any) -> None:
     if not changes:
         raise click.UsageError("Change what? Give an option.")
     found = _remote(client).ask("PATCH", "topics", topic_id, body=changes)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"Topic {topic_id} is changed.")
+    print_sentence(found, as_json, f"Topic {topic_id} is changed.")
 
 
 @click.command("members", epilog=EPILOG)
@@ -146,11 +137,8 @@ def members(
         for name in names:
             asker.ask(method, "topics", topic_id, kind, name)
     found = asker.ask("GET", "topics", topic_id, "members")
-    if as_json:
-        print_json(found)
-        return
     rows = [(name, "user") for name in found["members"]] + [(name, "group") for name in found["groups"]]
-    print_table(_MEMBERS_HEADER, rows)
+    print_answer(found, as_json, lambda: print_table(_MEMBERS_HEADER, rows))
 
 
 @click.command("rm", epilog=EPILOG)
@@ -159,10 +147,7 @@ def members(
 def remove(topic_id: str, as_json: bool, client: Asker) -> None:
     """Forget a topic; its messages go on as if it had not been made."""
     found = _remote(client).ask("DELETE", "topics", topic_id)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"Topic {topic_id} is forgotten.")
+    print_sentence(found, as_json, f"Topic {topic_id} is forgotten.")
 
 
 @click.command("subscribers", epilog=EPILOG)
@@ -172,11 +157,7 @@ def remove(topic_id: str, as_json: bool, client: Asker) -> None:
 def subscribers(topic_id: str, limit: int, as_json: bool, client: Asker) -> None:
     """List the subscribers of a topic; for its owner, and viewers."""
     found = _remote(client).page("topics", topic_id, "subscribers", limit=limit, of="subscribers")
-    if as_json:
-        print_json(found)
-        return
-    print_table(_SUBSCRIBERS_HEADER, [_subscriber(each) for each in found["entries"]])
-    note_more(found, limit)
+    print_page(found, as_json, limit, _SUBSCRIBERS_HEADER, _subscriber)
 
 
 def _row(topic: dict[str, Any]) -> tuple[object, ...]:

@@ -3,6 +3,8 @@
 The requests are in `ask_admin`. Invariant: to remove, a filter must be named.
 """
 
+from typing import Any
+
 import click
 
 from mqttlite.cli.ask_admin import (
@@ -11,9 +13,9 @@ from mqttlite.cli.ask_admin import (
     counted,
     limit_option,
     note,
-    note_more,
     print_json,
-    print_table,
+    print_page,
+    print_sentence,
     remote_options,
     time_of,
 )
@@ -38,14 +40,11 @@ def list_retained(topic_filter: str, limit: int, as_json: bool, client: Asker) -
     On a terminal it is a table; elsewhere each message is a line, and tabs are between its columns.
     """
     found = client.page("retained", limit=limit, filter=topic_filter)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (each["topic"], time_of(each["published_at"]), each["qos"], each["payload_bytes"]) for each in found["entries"]
-    ]
-    print_table(("TOPIC", "PUBLISHED", "QOS", "BYTES"), rows)
-    note_more(found, limit)
+    print_page(found, as_json, limit, ("TOPIC", "PUBLISHED", "QOS", "BYTES"), _row)
+
+
+def _row(entry: dict[str, Any]) -> tuple[object, ...]:
+    return entry["topic"], time_of(entry["published_at"]), entry["qos"], entry["payload_bytes"]
 
 
 @command.command("get", epilog=EPILOG)
@@ -54,10 +53,7 @@ def list_retained(topic_filter: str, limit: int, as_json: bool, client: Asker) -
 def get(topic: str, as_json: bool, client: Asker) -> None:
     """Print the payload of the message that is retained on a topic: unchanged if it is text, else in base64."""
     found = client.ask("GET", "retained", "message", topic=topic)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(found["payload"])
+    print_sentence(found, as_json, found["payload"])
 
 
 @command.command("rm", epilog=EPILOG)

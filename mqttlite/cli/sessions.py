@@ -13,12 +13,12 @@ from mqttlite.cli.ask_admin import (
     EPILOG,
     Asker,
     NotFound,
+    ask_each,
     counted,
     limit_option,
-    note,
-    note_more,
-    print_entries,
     print_json,
+    print_page,
+    print_sentence,
     remote_options,
     time_of,
 )
@@ -52,11 +52,7 @@ def list_sessions(contains: str | None, connected: bool | None, limit: int, as_j
     On a terminal it is a table; elsewhere each session is a line, and tabs are between its columns.
     """
     found = client.page("clients", limit=limit, contains=contains, connected=connected)
-    if as_json:
-        print_json(found)
-        return
-    print_entries(_HEADER, found["entries"], _row)
-    note_more(found, limit)
+    print_page(found, as_json, limit, _HEADER, _row)
 
 
 @command.command("show", epilog=EPILOG)
@@ -77,19 +73,8 @@ def show(client_id: str, as_json: bool, client: Asker) -> None:
 @remote_options
 def remove(client_ids: tuple[str, ...], as_json: bool, client: Asker) -> None:
     """End sessions: the broker closes the connection, and forgets subscriptions and queued messages."""
-    ended: list[str] = []
-    missing: list[str] = []
-    for client_id in dict.fromkeys(client_ids):
-        try:
-            client.ask("DELETE", "clients", client_id, "session")
-            ended.append(client_id)
-        except NotFound as error:
-            missing.append(client_id)
-            note(f"Error: {error.message}")
-    if as_json:
-        print_json({"ended": ended, "not_found": missing})
-    else:
-        click.echo(f"{counted(len(ended), 'session')} ended.")
+    ended, missing = ask_each(client_ids, lambda each: client.ask("DELETE", "clients", each, "session"))
+    print_sentence({"ended": ended, "not_found": missing}, as_json, f"{counted(len(ended), 'session')} ended.")
     if missing:
         sys.exit(NotFound.exit_code)
 

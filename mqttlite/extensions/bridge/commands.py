@@ -12,8 +12,10 @@ from mqttlite.cli.ask_admin import (
     EPILOG,
     Asker,
     confirm,
+    print_answer,
     print_entries,
     print_json,
+    print_sentence,
     print_table,
     remote_options,
     yes_option,
@@ -37,10 +39,7 @@ def command() -> None:
 def list_bridges(as_json: bool, client: Asker) -> None:
     """List the bridges with their states, and the messages that wait for the other broker."""
     found = client.ask("GET", "bridges")
-    if as_json:
-        print_json(found)
-        return
-    print_entries(_HEADER, found["items"], _row)
+    print_answer(found, as_json, lambda: print_entries(_HEADER, found["items"], _row))
 
 
 @command.command("show", epilog=EPILOG)
@@ -89,10 +88,7 @@ def remove(name: str, yes: bool, as_json: bool, client: Asker) -> None:
     if not yes:
         confirm(f"Remove the bridge {name} with the messages that wait in it?")
     found = client.ask("DELETE", "bridges", name)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"Removed: bridge {name}.")
+    print_sentence(found, as_json, f"Removed: bridge {name}.")
 
 
 def _sections(file: str) -> list[dict[str, Any]]:
@@ -129,10 +125,7 @@ def resume(name: str, as_json: bool, client: Asker) -> None:
 
 def _change(action: str, name: str, as_json: bool, client: Asker) -> None:
     found = client.ask("POST", "bridges", name, action)
-    if as_json:
-        print_json(found)
-    else:
-        _say(found)
+    print_answer(found, as_json, lambda: _say(found))
 
 
 def _say(bridge: dict[str, Any]) -> None:

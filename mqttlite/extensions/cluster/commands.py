@@ -13,7 +13,7 @@ from typing import Final, NoReturn, TypeVar
 import click
 import msgspec
 
-from mqttlite.cli.ask_admin import print_json, print_table
+from mqttlite.cli.ask_admin import print_answer, print_table
 from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.config import ClusterOptions, ConfigError, load_config
 from mqttlite.extensions.cluster import keys
@@ -57,10 +57,7 @@ _config_option = click.option(
 def status(path: str, as_json: bool) -> None:
     """List the machines, which one serves, how far the others are behind, and how full the log is."""
     found = _run(path, look)
-    if as_json:
-        print_json(msgspec.to_builtins(found))
-        return
-    _say(found)
+    print_answer(msgspec.to_builtins(found), as_json, lambda: _say(found))
 
 
 @command.command("hand-over", epilog=_EPILOG)

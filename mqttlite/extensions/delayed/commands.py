@@ -12,12 +12,11 @@ from mqttlite.cli.ask_admin import (
     EPILOG,
     Asker,
     NotFound,
+    ask_each,
     counted,
     limit_option,
-    note,
-    note_more,
-    print_entries,
-    print_json,
+    print_page,
+    print_sentence,
     remote_options,
     time_of,
 )
@@ -43,11 +42,7 @@ def list_delayed(limit: int, as_json: bool, client: Asker) -> None:
     On a terminal it is a table; elsewhere each message is a line, and tabs are between its columns.
     """
     found = client.page("delayed", limit=limit)
-    if as_json:
-        print_json(found)
-        return
-    print_entries(_HEADER, found["entries"], _row)
-    note_more(found, limit)
+    print_page(found, as_json, limit, _HEADER, _row)
 
 
 def _row(entry: dict[str, Any]) -> tuple[object, ...]:
@@ -59,18 +54,9 @@ def _row(entry: dict[str, Any]) -> tuple[object, ...]:
 @remote_options
 def cancel(numbers: tuple[int, ...], as_json: bool, client: Asker) -> None:
     """Drop delayed messages by the numbers that ls shows; each counts as dropped, with the reason purged."""
-    cancelled: list[int] = []
-    missing: list[int] = []
-    for number in dict.fromkeys(numbers):
-        try:
-            client.ask("DELETE", "delayed", str(number))
-            cancelled.append(number)
-        except NotFound as error:
-            missing.append(number)
-            note(f"Error: {error.message}")
-    if as_json:
-        print_json({"cancelled": cancelled, "not_found": missing})
-    else:
-        click.echo(f"{counted(len(cancelled), 'message')} cancelled.")
+    cancelled, missing = ask_each(numbers, lambda each: client.ask("DELETE", "delayed", str(each)))
+    print_sentence(
+        {"cancelled": cancelled, "not_found": missing}, as_json, f"{counted(len(cancelled), 'message')} cancelled."
+    )
     if missing:
         sys.exit(NotFound.exit_code)

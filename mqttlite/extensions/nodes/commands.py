@@ -5,7 +5,17 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import EPILOG, Asker, counted, note, print_json, print_table, remote_options
+from mqttlite.cli.ask_admin import (
+    EPILOG,
+    Asker,
+    counted,
+    note,
+    print_answer,
+    print_json,
+    print_sentence,
+    print_table,
+    remote_options,
+)
 from mqttlite.cli.listing_group import ListingGroup
 
 _HEADER: Final = (
@@ -39,9 +49,6 @@ def list_nodes(as_json: bool, client: Asker) -> None:
     it receives and sends in a second, the topic filters that are subscribed there, the messages that wait for it, the
     bytes sent and received, the clients here whose sessions are there, and its version."""
     found = client.ask("GET", "nodes")
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (
             *(each["name"], each.get("drain") or each["state"]),
@@ -51,7 +58,7 @@ def list_nodes(as_json: bool, client: Asker) -> None:
         )
         for each in found["items"]
     ]
-    print_table(_HEADER, rows)
+    print_answer(found, as_json, lambda: print_table(_HEADER, rows))
 
 
 @command.command("documents", epilog=EPILOG)
@@ -60,9 +67,6 @@ def list_documents(as_json: bool, client: Asker) -> None:
     """List what all nodes have of what operators change at run time, such as users and bans: the revision that this
     node has, whether it is that of all, how many changes of this node were refused, and what is wrong."""
     found = client.ask("GET", "nodes", "documents")
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (
             each["name"],
@@ -73,7 +77,7 @@ def list_documents(as_json: bool, client: Asker) -> None:
         )
         for each in found["items"]
     ]
-    print_table(_DOCUMENTS, rows)
+    print_answer(found, as_json, lambda: print_table(_DOCUMENTS, rows))
 
 
 @command.command("drain", epilog=EPILOG)
@@ -113,10 +117,7 @@ def drain(as_json: bool, client: Asker, target: str | None, wait_s: float) -> No
 def undrain(as_json: bool, client: Asker, target: str | None) -> None:
     """Take a node into service again: the one that is asked, or NODE. Sessions that went away stay where they are."""
     state = client.ask("DELETE", "nodes", "drain", node=target)
-    if as_json:
-        print_json(state)
-    else:
-        click.echo(f"Node {state['node']} takes sessions again.")
+    print_sentence(state, as_json, f"Node {state['node']} takes sessions again.")
 
 
 def _progress(state: dict[str, Any]) -> str:

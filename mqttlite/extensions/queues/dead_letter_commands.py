@@ -13,9 +13,10 @@ from mqttlite.cli.ask_admin import (
     Asker,
     counted,
     limit_option,
-    note_more,
+    print_answer,
     print_entries,
     print_json,
+    print_page,
     print_table,
     remote_options,
 )
@@ -57,11 +58,7 @@ def list_letters(queue: str | None, expression: str | None, limit: int, as_json:
         print_entries(_QUEUES, found["entries"], lambda each: [each[key] for key in keys])
         return
     found = client.page("dead-letters", queue, limit=limit, filter=expression)
-    if as_json:
-        print_json(found)
-        return
-    print_table(_HEADER, [_row(each) for each in found["entries"]])
-    note_more(found, limit)
+    print_page(found, as_json, limit, _HEADER, _row)
 
 
 @command.command("show", epilog=EPILOG)
@@ -125,11 +122,8 @@ def drop(
 
 
 def _tell(found: dict[str, Any], as_json: bool, verb: str, done: str, dry_run: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
     how_many = counted(found["messages"], "dead letter")
-    click.echo(f"Would {verb} {how_many}." if dry_run else f"{how_many} {done}.")
+    print_answer(found, as_json, lambda: click.echo(f"Would {verb} {how_many}." if dry_run else f"{how_many} {done}."))
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

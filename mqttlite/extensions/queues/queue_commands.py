@@ -16,8 +16,10 @@ from mqttlite.cli.ask_admin import (
     confirm,
     counted,
     note,
+    print_answer,
     print_entries,
     print_json,
+    print_sentence,
     print_table,
     remote_options,
     yes_option,
@@ -62,10 +64,7 @@ def command() -> None:
 def list_queues(as_json: bool, client: Asker) -> None:
     """List the queues with what is in them."""
     found = client.page("queues", limit=EVERYTHING)
-    if as_json:
-        print_json(found)
-        return
-    print_entries(_HEADER, found["entries"], _row)
+    print_answer(found, as_json, lambda: print_entries(_HEADER, found["entries"], _row))
 
 
 @command.command("create", epilog=f"{EPILOG}  4  there is a queue of that name, or too many\n")
@@ -339,11 +338,10 @@ def list_snapshots(name: str | None, as_json: bool, client: Asker) -> None:
     """List the snapshots of the queue NAME, or of all queues."""
     path = ("snapshots",) if name is None else ("queues", name, "snapshots")
     found = client.whole(*path)
-    if as_json:
-        print_json(found)
-        return
     keys = ("name", "queue", "messages", "created_at", "expires_at")
-    print_entries(_SNAPSHOTS, found["entries"], lambda each: [each[key] for key in keys])
+    print_answer(
+        found, as_json, lambda: print_entries(_SNAPSHOTS, found["entries"], lambda each: [each[key] for key in keys])
+    )
 
 
 @snapshot_group.command("rm", epilog=EPILOG)
@@ -356,10 +354,7 @@ def remove_snapshot(snapshot: str, as_json: bool, client: Asker) -> None:
 
 
 def _done(found: object, as_json: bool, sentence: str) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(sentence)
+    print_sentence(found, as_json, sentence)
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

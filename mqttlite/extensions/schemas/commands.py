@@ -9,7 +9,16 @@ from typing import Any, Final
 
 import click
 
-from mqttlite.cli.ask_admin import Asker, NotFound, counted, print_json, print_table, remote_options
+from mqttlite.cli.ask_admin import (
+    Asker,
+    NotFound,
+    counted,
+    print_answer,
+    print_json,
+    print_sentence,
+    print_table,
+    remote_options,
+)
 from mqttlite.extensions.schemas.parsed import SCHEMA_TYPES, ParsedSchema, SchemaError, SchemaType
 from mqttlite.extensions.schemas.parsing import parse
 from mqttlite.extensions.schemas.registry import LEVELS, parse_reference
@@ -56,10 +65,7 @@ def register(subject: str, file: Path, schema_type: str | None, as_json: bool, c
     """Make the schema in FILE the next version of SUBJECT, if its compatibility level allows it."""
     body = _body(file, schema_type)
     found = client.ask("POST", "registry", "subjects", subject, "versions", body=body)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"{subject}:{found['version']} has the id {found['id']}.")
+    print_sentence(found, as_json, f"{subject}:{found['version']} has the id {found['id']}.")
 
 
 @command.command("list", epilog=EPILOG)
@@ -86,10 +92,7 @@ def list_schemas(as_json: bool, client: Asker) -> None:
                 "compatibility": level,
             }
         )
-    if as_json:
-        print_json(found)
-    else:
-        print_table(_HEADER, [tuple(each.values()) for each in found])
+    print_answer(found, as_json, lambda: print_table(_HEADER, [tuple(each.values()) for each in found]))
 
 
 @command.command("show", epilog=EPILOG)
@@ -101,10 +104,7 @@ def show(reference: str, as_json: bool, client: Asker) -> None:
     found = client.ask(
         "GET", "registry", "subjects", subject, "versions", "latest" if version is None else str(version)
     )
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(found["schema"])
+    print_sentence(found, as_json, found["schema"])
 
 
 @command.command("delete", epilog=EPILOG)
@@ -117,10 +117,9 @@ def delete(reference: str, permanent: bool, as_json: bool, client: Asker) -> Non
     segments = ["registry", "subjects", subject] + ([] if version is None else ["versions", str(version)])
     found = client.ask("DELETE", *segments, permanent=permanent or None)
     numbers = found if isinstance(found, list) else [found]
-    if as_json:
-        print_json(numbers)
-    else:
-        click.echo(f"{counted(len(numbers), 'version')} of {subject} deleted{' for good' if permanent else ''}.")
+    print_sentence(
+        numbers, as_json, f"{counted(len(numbers), 'version')} of {subject} deleted{' for good' if permanent else ''}."
+    )
 
 
 @command.command("level", epilog=EPILOG)
@@ -133,10 +132,7 @@ def show_level(subject: str | None, level: str | None, as_json: bool, client: As
     if level is not None:
         client.ask("PUT", *segments, body={"compatibility": level})
     found = client.ask("GET", *segments, defaultToGlobal=True)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(found["compatibilityLevel"])
+    print_sentence(found, as_json, found["compatibilityLevel"])
 
 
 @command.command("check", epilog=EPILOG)

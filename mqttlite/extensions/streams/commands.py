@@ -17,8 +17,10 @@ from mqttlite.cli.ask_admin import (
     confirm,
     counted,
     note,
+    print_answer,
     print_entries,
     print_json,
+    print_sentence,
     print_table,
     remote_options,
     yes_option,
@@ -54,10 +56,7 @@ def command() -> None:
 def list_streams(as_json: bool, client: Asker) -> None:
     """List the streams with what they keep."""
     found = client.ask("GET", "streams")
-    if as_json:
-        print_json(found)
-        return
-    print_entries(_HEADER, found["items"], _row)
+    print_answer(found, as_json, lambda: print_entries(_HEADER, found["items"], _row))
 
 
 @command.command("create", epilog=f"{EPILOG}  4  there is a stream of that name, or too many\n")
@@ -90,10 +89,7 @@ def create(
     }
     body = {"name": name, "filters": list(filters)} | {key: each for key, each in given.items() if each is not None}
     found = client.ask("POST", "streams", body=body)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"Stream {name} made: subscribe to $stream/{name}, or to $stream/{name}@earliest.")
+    print_sentence(found, as_json, f"Stream {name} made: subscribe to $stream/{name}, or to $stream/{name}@earliest.")
 
 
 @command.command("show", epilog=EPILOG)
@@ -102,14 +98,11 @@ def create(
 def show(name: str, as_json: bool, client: Asker) -> None:
     """Show the partitions of the stream NAME."""
     found = client.ask("GET", "streams", name)
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (each["partition"], each["first"], each["end"], each["messages"], each["size_bytes"])
         for each in found["partitions"]
     ]
-    print_table(_PARTITIONS, rows)
+    print_answer(found, as_json, lambda: print_table(_PARTITIONS, rows))
 
 
 @command.command("readers", epilog=EPILOG)
@@ -118,9 +111,6 @@ def show(name: str, as_json: bool, client: Asker) -> None:
 def readers(name: str, as_json: bool, client: Asker) -> None:
     """List the readers of the stream NAME: where they are, and how many messages they have not finished."""
     found = client.ask("GET", "streams", name, "readers")
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (
             *(each["client_id"], each["subscription"], each["group"] or "-", "yes" if each["connected"] else "no"),
@@ -128,7 +118,7 @@ def readers(name: str, as_json: bool, client: Asker) -> None:
         )
         for each in found["items"]
     ]
-    print_table(_READERS, rows)
+    print_answer(found, as_json, lambda: print_table(_READERS, rows))
 
 
 @command.command("groups", epilog=EPILOG)
@@ -137,9 +127,6 @@ def readers(name: str, as_json: bool, client: Asker) -> None:
 def groups(name: str, as_json: bool, client: Asker) -> None:
     """List the groups of the stream NAME: who reads which partition, and how many messages are not finished."""
     found = client.ask("GET", "streams", name, "groups")
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (
             *(each["name"], each["mode"], each["lag"], each["under_way"], each["scheduled"], each["dead_letters"]),
@@ -148,7 +135,7 @@ def groups(name: str, as_json: bool, client: Asker) -> None:
         )
         for each in found["items"]
     ]
-    print_table(_GROUPS, rows)
+    print_answer(found, as_json, lambda: print_table(_GROUPS, rows))
 
 
 @command.command("group", epilog=f"{EPILOG}  4  the group is not shared: delete it first\n")
@@ -181,10 +168,7 @@ def set_group(
     }
     body = {"mode": "shared"} | {key: each for key, each in given.items() if each is not None}
     found = client.ask("PUT", "streams", name, "groups", group, body=body)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"Group {group} of {name} is shared: subscribe to $share/{group}/$stream/{name}.")
+    print_sentence(found, as_json, f"Group {group} of {name} is shared: subscribe to $share/{group}/$stream/{name}.")
 
 
 @command.command("dead", epilog=EPILOG)
@@ -236,10 +220,7 @@ def dead(name: str, group: str, replay: bool, drop: bool, places: str, as_json: 
 def seek(name: str, group: str, position: str, as_json: bool, client: Asker) -> None:
     """Make the group GROUP of the stream NAME go on from POSITION: earliest, latest, a time, or PARTITION:OFFSET."""
     found = client.ask("POST", "streams", name, "groups", group, "seek", body={"to": position})
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"Group {group} of {name} goes on from {position}.")
+    print_sentence(found, as_json, f"Group {group} of {name} goes on from {position}.")
 
 
 @command.command("offsets", epilog=EPILOG)
@@ -249,10 +230,7 @@ def seek(name: str, group: str, position: str, as_json: bool, client: Asker) -> 
 def offsets(name: str, at: str, as_json: bool, client: Asker) -> None:
     """Print the offset of each partition of the stream NAME at a time, as a position to begin from or to seek to."""
     found = client.ask("GET", "streams", name, "offsets", at=at)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(found["positions"])
+    print_sentence(found, as_json, found["positions"])
 
 
 @command.command("read", epilog=EPILOG)
@@ -287,10 +265,7 @@ def remove(name: str, group: str | None, yes: bool, as_json: bool, client: Asker
     if not yes:
         confirm(f"Delete the {what}?")
     found = client.ask("DELETE", "streams", name, *(() if group is None else ("groups", group)))
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(f"Deleted: {what}.")
+    print_sentence(found, as_json, f"Deleted: {what}.")
 
 
 @command.command("import", epilog=EPILOG)
