@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message
 from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import (
@@ -26,6 +26,7 @@ from mqttlite.core.route.tally import (
     Tally,
 )
 from mqttlite.core.source import THE_BROKER, Source
+from mqttlite.extensions.simple_sink import SimpleSink
 from mqttlite.topics.names import check_name
 from mqttlite.wire.errors import PeerError
 from mqttlite.wire.properties import Properties
@@ -60,7 +61,7 @@ class Command(NamedTuple):
         return f"client {self.source.client_id!r}"
 
 
-class CommandSink:
+class CommandSink(SimpleSink):
     """A `Sink` with one task behind it. `serves` says whether a name is there for a publisher and an action, and
     `carry_out` carries out a command, and calls `end`. `wake` has the broker send answers."""
 
@@ -93,13 +94,6 @@ class CommandSink:
     def topic_filters(self) -> list[bytes]:
         """What it is bound to."""
         return [f"{self._first_level}/+/{each}/#".encode() for each in self._actions]
-
-    def prepare(self, messages: int) -> bool:
-        """Implements `Sink`."""
-        return True
-
-    def has_room(self, message: Message, qos: int) -> bool:
-        return True  # a request beyond the limit gets its own error
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""
@@ -135,11 +129,6 @@ class CommandSink:
         self._waiting.append(command)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Implements `Sink`."""
-        for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
 
     def end(self, command: Command, is_done: bool, answer: bytes) -> None:
         """A command was carried out, or refused."""

@@ -14,10 +14,11 @@ from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, POLICY_REFUSES, Tally
 from mqttlite.core.source import Source
 from mqttlite.core.tracer import NOT_TRACED
+from mqttlite.extensions.simple_sink import SimpleSink
 
 
 @final
-class EphemeralSink:
+class EphemeralSink(SimpleSink):
     """A `Sink`. `shown` is the name of what it replaces, and `policy` that of the topic policy; `on_refused` counts
     messages."""
 
@@ -26,13 +27,6 @@ class EphemeralSink:
         self._effects: Final = effects
         self._on_refused: Final = on_refused
         self._why: Final = f"the topic policy of {policy} is ephemeral, and {shown} would keep it"
-
-    def prepare(self, messages: int) -> bool:
-        """Implements `Sink`."""
-        return True
-
-    def has_room(self, message: Message, qos: int) -> bool:
-        return True  # room would change nothing
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""

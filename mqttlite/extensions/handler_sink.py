@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message
 from mqttlite.core.reasons import NACKED, QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, QUEUED, QUOTA_EXCEEDED, SENT, Tally
@@ -19,6 +19,7 @@ from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
 from mqttlite.extensions.ending import end
 from mqttlite.extensions.incoming import Incoming, incoming
+from mqttlite.extensions.simple_sink import SimpleSink
 
 MAX_WAITING: Final = 1_000
 """Messages that wait for one handler. One more is refused with 0x97, so that its publisher sends it again."""
@@ -55,7 +56,7 @@ class _Waiting(NamedTuple):
     tally: Tally | None
 
 
-class HandlerSink:
+class HandlerSink(SimpleSink):
     """A `Sink`. Its messages are handled one after the other, in their order. `wake` has the broker send the answers
     that became ready."""
 
@@ -72,10 +73,6 @@ class HandlerSink:
         self._task: asyncio.Task[None] | None = None
         self._fails = False
         self._has_stopped = False
-
-    def prepare(self, messages: int) -> bool:
-        """Implements `Sink`."""
-        return True
 
     def has_room(self, message: Message, qos: int) -> bool:
         """Implements `Sink`."""
@@ -106,11 +103,6 @@ class HandlerSink:
         self._bytes += message.size()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Implements `Sink`."""
-        for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
 
     async def _work(self) -> None:
         try:

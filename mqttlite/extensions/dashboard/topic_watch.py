@@ -11,6 +11,7 @@ from mqttlite.core.message import Message, PublishBatch
 from mqttlite.core.route.outlook import PlannedReceiver
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
+from mqttlite.extensions.simple_sink import SimpleSink
 from mqttlite.wire.constants import MAX_STRING_BYTES
 
 MAX_TOPICS: Final = 5_000
@@ -33,7 +34,7 @@ class Seen:
         """Of all of it."""
 
 
-class TopicWatch:
+class TopicWatch(SimpleSink):
     """A `Sink` for the topics of a filter, from the first `take` to `end`."""
 
     def __init__(self, core: Broker, topic_filter: bytes) -> None:
@@ -57,12 +58,6 @@ class TopicWatch:
         if self._is_bound:
             self._is_bound = False
             self._core.unbind(self._filter, self)
-
-    def prepare(self, _messages: int) -> bool:
-        return True
-
-    def has_room(self, _message: Message, _qos: int) -> bool:
-        return True
 
     def outlook(self, _message: Message, _source: Source, _knows_payload: bool) -> list[PlannedReceiver]:
         return []

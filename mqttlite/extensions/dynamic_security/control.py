@@ -13,13 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message
 from mqttlite.core.reasons import QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, SENT, Tally
 from mqttlite.core.source import Source
 from mqttlite.extensions.dynamic_security.command import Change, Command, CommandError
 from mqttlite.extensions.dynamic_security.commands import NAME_OF, SETS_PASSWORD, WRITERS, execute
+from mqttlite.extensions.simple_sink import SimpleSink
 from mqttlite.files.atomic_file import save
 from mqttlite.files.shared_document import NotAgreed, SharedDocument
 from mqttlite.security.dynamic_security.document import Json, dump, is_text, small_keys
@@ -70,7 +71,7 @@ class _Request(NamedTuple):
     """Receives the responses instead of a client."""
 
 
-class ControlTopic:
+class ControlTopic(SimpleSink):
     """A `Sink`. `save_file` writes the file; tests pass another function."""
 
     def __init__(
@@ -93,12 +94,6 @@ class ControlTopic:
 
     # ------------------------------------------------------------------ the sink
 
-    def prepare(self, messages: int) -> bool:
-        return True
-
-    def has_room(self, message: Message, qos: int) -> bool:
-        return True  # a request beyond the limit gets its own error
-
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         if len(self._requests) >= MAX_WAITING:
             return [planned_sink(TITLE, DROPPED, QUEUE_FULL)]
@@ -110,13 +105,6 @@ class ControlTopic:
         else:
             tally.drop(QUEUE_FULL)
             tally.code = QUOTA_EXCEEDED
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        for number in range(batch.count):
-            if self._put(_Request(source.client_id, batch.payload(number))):
-                tally.sent += 1
-            else:
-                tally.drop(QUEUE_FULL)
 
     def _put(self, request: _Request) -> bool:
         if len(self._requests) >= MAX_WAITING:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.log_changes import LoadedOfLog
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message
 from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.subscription import Subscription
@@ -32,6 +32,7 @@ from mqttlite.extensions.nodes.notes import BLOB_BYTES, NOTE_BYTES
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature, Places
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX, send_to_node
+from mqttlite.extensions.simple_sink import SimpleSink
 from mqttlite.net.link import LinkDriver
 from mqttlite.topics.namespaces import ParsedTopic, Syntax
 from mqttlite.wire.properties import Properties
@@ -387,7 +388,7 @@ class _FarNamespace:
         self._inner.restored()
 
 
-class FarSink:
+class FarSink(SimpleSink):
     """A `Sink`: what is published to a queue or stream of another node goes there."""
 
     def __init__(self, target: bytes, syntax: Syntax, node: str, far: Far, core: Broker) -> None:
@@ -399,10 +400,6 @@ class FarSink:
 
     def _session(self) -> Session | None:
         return self._core.sessions.get(CLIENT_ID_PREFIX + self._node)
-
-    def prepare(self, messages: int) -> bool:
-        """Implements `Sink`."""
-        return True
 
     def has_room(self, message: Message, qos: int) -> bool:
         session = self._session()
@@ -436,11 +433,6 @@ class FarSink:
             tally.refusal = "an answer goes to a plain topic to which the publisher of the command may publish"
             return
         send_to_node(session, message, (), tally)
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Implements `Sink`."""
-        for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
 
     def _may_answer(self, message: Message, source: Source) -> bool:
         """Whether the publisher of a command may publish to the topic for the answer. The other node does not ask."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message import Delivery, Message
 from mqttlite.core.route.outlook import PlannedReceiver
 from mqttlite.core.route.relayed import numbers_of
 from mqttlite.core.route.routes import MAX_QOS
@@ -20,6 +20,7 @@ from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX, send_to_node
 from mqttlite.extensions.nodes.shares import is_share
+from mqttlite.extensions.simple_sink import SimpleSink
 
 GONE: Final = -1
 """In place of what is told of a name: it is there no longer."""
@@ -96,7 +97,7 @@ def is_place(name: bytes) -> bool:
     return name.startswith(b"$") and not is_share(name)
 
 
-class Former:
+class Former(SimpleSink):
     """A `Sink`: takes what other nodes still send for a queue or stream that was here, and passes it on. `session`
     finds the session for the node that has it now."""
 
@@ -104,13 +105,6 @@ class Former:
         self.filters: Final = tuple(filters)
         self._name: Final = name
         self._session: Final = session
-
-    def prepare(self, messages: int) -> bool:
-        """Implements `Sink`."""
-        return True
-
-    def has_room(self, message: Message, qos: int) -> bool:
-        return True  # asked for what is published here, which is not for it
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""
@@ -125,11 +119,6 @@ class Former:
             tally.code = NO_MATCHING_SUBSCRIBERS
             return
         send_to_node(session, message, numbers_of(self._name), tally)
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Implements `Sink`."""
-        for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
 
 
 class Places:

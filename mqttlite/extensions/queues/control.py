@@ -10,7 +10,7 @@ code 0x10.
 
 from typing import Final
 
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
 from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS, SENT, Tally
 from mqttlite.core.session.session import Session
@@ -18,6 +18,7 @@ from mqttlite.core.source import Source
 from mqttlite.extensions.queues.limits import MAX_ACK_IDS
 from mqttlite.extensions.queues.namespace import parts_of
 from mqttlite.extensions.queues.service import Queues
+from mqttlite.extensions.simple_sink import SimpleSink
 
 ACK: Final = "$ack"
 NACK: Final = "$nack"
@@ -30,7 +31,7 @@ ALREADY_ENDED: Final = "already acknowledged, or ended otherwise, or never deliv
 _PACKET_ID_DIGITS: Final = 5
 
 
-class QueueControl:
+class QueueControl(SimpleSink):
     """A `Sink` for one of the actions."""
 
     def __init__(self, queues: Queues, action: str) -> None:
@@ -41,13 +42,6 @@ class QueueControl:
     def topic_filter(self) -> bytes:
         """What it is bound to."""
         return f"$queue/+/{self._action}".encode()
-
-    def prepare(self, messages: int) -> bool:
-        """Implements `Sink`."""
-        return True
-
-    def has_room(self, message: Message, qos: int) -> bool:
-        return True  # commands need no room
 
     def outlook(self, message: Message, source: Source, knows_payload: bool) -> list[PlannedReceiver]:
         """Implements `Sink`."""
@@ -65,11 +59,6 @@ class QueueControl:
             known |= self._do(name, self._ack_id(name, ack_id, source), seconds)
         if not known:
             tally.code, tally.refusal = NO_MATCHING_SUBSCRIBERS, ALREADY_ENDED
-
-    def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Implements `Sink`."""
-        for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
 
     def _ack_id(self, name: str, given: str, source: Source) -> str:
         """The `ack-id` for the publisher's value, which may be a packet identifier on its connection."""
