@@ -12,10 +12,9 @@ from msgspec import Meta
 
 from mqttlite.core.message import Message
 from mqttlite.extensions.dedup import DEDUP_ID
-from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.limits import MAX_APPENDED
 from mqttlite.extensions.streams.once import ACKS
-from mqttlite.extensions.streams.routes import not_found
+from mqttlite.extensions.streams.routes import finding
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.elsewhere import Reach
@@ -72,7 +71,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         are on disk. The first one that the stream refuses ends the request."""
         messages = [(each.partition, _message_of(at, each)) for at, each in enumerate(body.messages)]
         answer = Appended(appended=0, known=0, refused="", end=0)
-        try:
+        with finding():
             for partition, message in messages:
                 outcome = streams.append(name, partition, message)
                 answer.refused = outcome.refusal
@@ -81,8 +80,6 @@ def routes(context: OperatorContext) -> Sequence[Route]:
                 answer.known += outcome.is_known
                 answer.appended += not outcome.is_known
             answer.end = sum(each.end for each in streams.partitions(name))
-        except NoSuchStream as error:
-            raise not_found(error) from None
         await commit()
         return answer
 

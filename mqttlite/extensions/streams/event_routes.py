@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from mqttlite.core.authorizer import SUBSCRIBE
 from mqttlite.extensions.streams.entry import OFFSET, PARTITION
-from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.history import ReadEntries
 from mqttlite.extensions.streams.places import offsets_at, text_of
 from mqttlite.extensions.streams.position import Start, parse_position
-from mqttlite.extensions.streams.routes import not_found
+from mqttlite.extensions.streams.routes import finding
 from mqttlite.extensions.streams.service import Streams
 from mqttlite.gateway.bodies import Receive, Scope, Send, query_of
 from mqttlite.gateway.caller import Caller, Role
@@ -75,21 +74,20 @@ class _StreamEvents:
 
     async def _begins(self, name: str, came_with: str, since: str) -> tuple[list[int], bool]:
         """The offset of each partition to begin with, and whether the stream has had these."""
-        try:
-            if not came_with:
-                return await offsets_at(self._streams, name, since, self._entries), True
-            given = dict(parse_position(came_with).offsets)
-            if parse_position(came_with).start is not Start.LATEST or not given:
-                raise ValueError(f"{came_with[:64]!r} is no id of an event of this stream")
-            partitions = self._streams.partitions(name)
-            is_kept = all(at < len(partitions) and offset <= partitions[at].end for at, offset in given.items())
-            if not is_kept:  # another stream has that name now
-                return [each.first for each in partitions], False
-            return [given.get(each.number, each.first) for each in partitions], True
-        except NoSuchStream as error:
-            raise not_found(error) from None
-        except ValueError as error:
-            raise Problem(Code.INVALID_VALUE, f"{'Last-Event-ID' if came_with else 'since'}: {error}") from None
+        with finding():
+            try:
+                if not came_with:
+                    return await offsets_at(self._streams, name, since, self._entries), True
+                given = dict(parse_position(came_with).offsets)
+                if parse_position(came_with).start is not Start.LATEST or not given:
+                    raise ValueError(f"{came_with[:64]!r} is no id of an event of this stream")
+                partitions = self._streams.partitions(name)
+                is_kept = all(at < len(partitions) and offset <= partitions[at].end for at, offset in given.items())
+                if not is_kept:  # another stream has that name now
+                    return [each.first for each in partitions], False
+                return [given.get(each.number, each.first) for each in partitions], True
+            except ValueError as error:
+                raise Problem(Code.INVALID_VALUE, f"{'Last-Event-ID' if came_with else 'since'}: {error}") from None
 
 
 def routes(context: GatewayContext) -> Sequence[Route]:

@@ -11,10 +11,10 @@ from msgspec import Meta
 
 from mqttlite.core.outbound.told_properties import time_text
 from mqttlite.extensions.streams.dead_places import DeadPlace
-from mqttlite.extensions.streams.errors import NoSuchStream, TooManyStreams, WrongMode
+from mqttlite.extensions.streams.errors import TooManyStreams, WrongMode
 from mqttlite.extensions.streams.history import ReadEntries, has, read
 from mqttlite.extensions.streams.position import parse_places
-from mqttlite.extensions.streams.routes import not_found
+from mqttlite.extensions.streams.routes import finding
 from mqttlite.extensions.streams.service import Streams
 from mqttlite.extensions.streams.shared_group import SharedGroup
 from mqttlite.extensions.streams.shared_options import SharedGroupSettings, check_group_name
@@ -76,24 +76,21 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     route = Routes("/api/v1", "streams", served_on=OPERATORS, reach=Reach.THING)
 
     def letters_of(name: str, group: str) -> tuple[SharedGroup, list[DeadPlace]]:
-        try:
+        with finding():
             found = streams.shared_group(name, group)
-        except NoSuchStream as error:
-            raise not_found(error) from None
         return found, found.dead.all()
 
     @route.put("/streams/{name}/groups/{group}", Role.ADMIN, "Make a shared group, or change it")
     async def set_group(name: str, group: str, settings: SharedGroupSettings) -> GroupState:
         """Its first subscription says where it begins."""
-        try:
-            check_group_name(group)
-            streams.set_group(name, group, settings)
-        except NoSuchStream as error:
-            raise not_found(error) from None
-        except (TooManyStreams, WrongMode) as error:
-            raise Problem(Code.CONFLICT, str(error)) from None
-        except ValueError as error:
-            raise Problem(Code.INVALID_VALUE, str(error)) from None
+        with finding():
+            try:
+                check_group_name(group)
+                streams.set_group(name, group, settings)
+            except (TooManyStreams, WrongMode) as error:
+                raise Problem(Code.CONFLICT, str(error)) from None
+            except ValueError as error:
+                raise Problem(Code.INVALID_VALUE, str(error)) from None
         await commit()
         (found,) = [each for each in streams.groups(name) if each.name == group]
         return found
@@ -131,11 +128,9 @@ async def _replay(
     streams: Streams, name: str, group: str, letter: DeadPlace, entries: ReadEntries, counts: Replayed
 ) -> None:
     """Replay one, as far as there still are the stream, the group and the message after it was read."""
-    try:
+    with finding():
         messages, _ = await read(streams.partition(name, letter.partition), letter.offset, 1, entries)
         found = streams.shared_group(name, group)
-    except NoSuchStream as error:
-        raise not_found(error) from None
     if not messages or messages[0][0] != letter.offset:
         counts.gone += found.drop(letter.partition, letter.offset)
     else:
@@ -154,10 +149,8 @@ def _chosen(letters: list[DeadPlace], places: str) -> list[DeadPlace]:
 
 
 async def _shown(streams: Streams, name: str, letter: DeadPlace, entries: ReadEntries) -> StreamDeadLetter:
-    try:
+    with finding():
         is_kept = await has(streams.partition(name, letter.partition), letter.offset, entries)
-    except NoSuchStream as error:  # it was deleted while another one was read
-        raise not_found(error) from None
     return StreamDeadLetter(
         partition=letter.partition,
         offset=letter.offset,

@@ -11,9 +11,8 @@ from starlette.responses import Response
 from mqttlite.core.message import Message
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
-from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.history import read
-from mqttlite.extensions.streams.routes import first_offset, not_found
+from mqttlite.extensions.streams.routes import finding, first_offset
 from mqttlite.gateway.caller import Caller, Role
 
 STREAMS: Final = "/ui/streams"
@@ -51,10 +50,8 @@ def add(dashboard: Dashboard) -> None:
     async def stream(
         request: Request, caller: Caller, name: str, partition: int = 0, since: str = "earliest"
     ) -> Response:
-        try:
+        with finding():
             state, groups, log = streams.state(name), streams.groups(name), streams.partition(name, partition)
-        except NoSuchStream as error:
-            raise not_found(error) from None
         messages: list[tuple[int, Message]] = []
         following = 0
         if caller.may(Role.OPERATOR):

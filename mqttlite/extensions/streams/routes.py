@@ -4,7 +4,8 @@ Invariant: payloads are shown to operators only, whatever the rules say of their
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import msgspec
@@ -111,56 +112,45 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     @route.get("/streams/{name}", Role.VIEWER, "Show a stream")
     async def show(name: str) -> StreamState:
         """What it keeps, by partition."""
-        try:
+        with finding():
             return streams.state(name)
-        except NoSuchStream as error:
-            raise not_found(error) from None
 
     @route.delete("/streams/{name}", Role.ADMIN, "Delete a stream")
     async def delete(name: str) -> Done:
         """With its messages and the positions of its readers."""
-        try:
+        with finding():
             streams.delete(name)
-        except NoSuchStream as error:
-            raise not_found(error) from None
         await commit()
         return Done(success=True)
 
     @route.get("/streams/{name}/readers", Role.VIEWER, "List the readers of a stream")
     async def readers(name: str) -> Listed[ReaderState]:
         """The subscriptions that read it, with their positions and how far they are behind."""
-        try:
+        with finding():
             return Listed(items=streams.readers(name), cursor=None)
-        except NoSuchStream as error:
-            raise not_found(error) from None
 
     @route.get("/streams/{name}/groups", Role.VIEWER, "List the groups of a stream")
     async def groups(name: str) -> Listed[GroupState]:
         """Their members, positions, and how far they are behind."""
-        try:
+        with finding():
             return Listed(items=streams.groups(name), cursor=None)
-        except NoSuchStream as error:
-            raise not_found(error) from None
 
     @route.post("/streams/{name}/groups/{group}/seek", Role.ADMIN, "Make a group go on from another position")
     async def seek(name: str, group: str, target: GroupSeek) -> Done:
         """Messages are delivered again, or skipped. What its members have now is not acknowledged any more."""
-        try:
-            streams.seek(name, group, parse_position(target.to))
-        except NoSuchStream as error:
-            raise not_found(error) from None
-        except ValueError as error:
-            raise Problem(Code.INVALID_VALUE, f"to: {error}") from None
+        with finding():
+            try:
+                streams.seek(name, group, parse_position(target.to))
+            except ValueError as error:
+                raise Problem(Code.INVALID_VALUE, f"to: {error}") from None
         await commit()
         return Done(success=True)
 
     @route.delete("/streams/{name}/groups/{group}", Role.ADMIN, "Delete a group of a stream")
     async def delete_group(name: str, group: str) -> Done:
         """With its positions. Its members get nothing more until they subscribe again."""
-        try:
+        with finding():
             streams.delete_group(name, group)
-        except NoSuchStream as error:
-            raise not_found(error) from None
         await commit()
         return Done(success=True)
 
@@ -176,22 +166,19 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         return await position_of_all(name, at)
 
     async def position_of_all(name: str, at: str) -> StreamPositions:
-        try:
-            found = await offsets_at(streams, name, at, entries)
-        except NoSuchStream as error:
-            raise not_found(error) from None
-        except ValueError as error:
-            raise Problem(Code.INVALID_VALUE, f"at: {error}") from None
+        with finding():
+            try:
+                found = await offsets_at(streams, name, at, entries)
+            except ValueError as error:
+                raise Problem(Code.INVALID_VALUE, f"at: {error}") from None
         await commit()
         return StreamPositions(stream=name, positions=text_of(found))
 
     @route.get("/streams/{name}/messages", Role.OPERATOR, "Read the messages of a stream")
     async def messages(name: str, partition: Number = 0, since: From = "earliest", limit: Most = 100) -> StreamMessages:
         """Of one partition, from an offset or a time on. It moves no reader."""
-        try:
+        with finding():
             log = streams.partition(name, partition)
-        except NoSuchStream as error:
-            raise not_found(error) from None
         first = await first_offset(log, since, entries)
         found, following = await read(log, first, limit, entries)
         return StreamMessages(
@@ -216,9 +203,13 @@ async def first_offset(log: Partition, since: str, entries: ReadEntries) -> int:
     return log.first if position == EARLIEST else log.end
 
 
-def not_found(error: NoSuchStream) -> Problem:
-    """The answer where there is no stream, partition or group of that name."""
-    return Problem(Code.NOT_FOUND, str(error))
+@contextmanager
+def finding() -> Generator[None, None, None]:
+    """Answer that there is no stream, partition or group of that name."""
+    try:
+        yield
+    except NoSuchStream as error:
+        raise Problem(Code.NOT_FOUND, str(error)) from None
 
 
 def _shown(partition: int, offset: int, message: Message) -> StreamMessage:
