@@ -8,7 +8,6 @@ import asyncio
 import math
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Final, final
 
 from mqttlite.client import options as defaults
@@ -158,9 +157,7 @@ class Client:
             raise
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         await self.disconnect()
 
     async def disconnect(self, reason_code: int = 0, properties: Properties | None = None) -> None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Final, final
 
 from mqttlite.client.errors import ClientClosed, MqttError
@@ -65,9 +64,7 @@ class Queue:
         await self._opening.open()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self.stop()
         self.give_back(list(self._in_hand))
 

@@ -11,7 +11,6 @@ import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, final
 
 from mqttlite.client.message import Payload, PublishOutcome
@@ -142,9 +141,7 @@ class StreamReading:
         await self._feed.open()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self.stop()
 
     def __aiter__(self) -> "StreamReading":
@@ -228,9 +225,7 @@ class Group:
         await self._feed.open()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self._leave()
 
     def __aiter__(self) -> "Group":

@@ -7,7 +7,6 @@ time that does not go back; a key whose removal may have been missed is not ther
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
-from types import TracebackType
 from typing import Final, final
 
 from mqttlite.client.errors import MqttError
@@ -62,9 +61,7 @@ class Table(Mapping[str, StreamMessage]):
             raise MqttError("The client ended before the table was read.")
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         """Follow no longer. The values stay as they are."""
         if self._following is not None:
             self._following.cancel()

@@ -9,7 +9,6 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self, TypeAlias
 
 from mqttlite.client.errors import SubscribeRefused
@@ -134,9 +133,7 @@ class LocalSubscription:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self.close()
 
     def __aiter__(self) -> Self:
