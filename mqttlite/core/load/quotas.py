@@ -14,7 +14,6 @@ USER: Final = "user"
 ADDRESS: Final = "address"
 LISTENER: Final = "listener"
 BROKER: Final = "broker"
-SCOPES: Final = (CLIENT, USER, ADDRESS, LISTENER, BROKER)
 
 _NO_TOPICS: Final[dict[str, TopicLimits]] = {}
 

@@ -15,7 +15,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -124,15 +123,6 @@ def login_of(secret: str) -> NatsLogin:
 def system_login_of(secret: str) -> NatsLogin:
     """The login for the check of the servers' options."""
     return NatsLogin("mqttlite-system", _password(secret, "system"))
-
-
-def own_address(servers: tuple[str, ...]) -> str:
-    """The one of the servers' addresses that is this machine's. Raises `EngineUnfit` if none is, or several are."""
-    own = [url for url in servers if _is_here(_place(url)[0])]
-    if len(own) == 1:
-        return own[0]
-    found = f"{len(own)} of the engine's servers are" if own else "none of the engine's servers is"
-    raise EngineUnfit(f"{found} on this machine: say which address is the one to start here")
 
 
 def configuration_of(options: EngineChildOptions) -> Json:
@@ -325,19 +315,6 @@ def _place(url: str) -> tuple[str, int]:
     if not parts.hostname:
         raise EngineUnfit(f"{shown(url)!r} is no address of a NATS server: write nats://host:4222")
     return parts.hostname, parts.port or DEFAULT_PORT
-
-
-def _is_here(host: str) -> bool:
-    """Whether a socket can be bound to an address of this name."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _, address in found:
-        with suppress(OSError), socket.socket(family, kind, protocol) as probe:
-            probe.bind(address)
-            return True
-    return False
 
 
 def _joined(host: str, port: int) -> str:

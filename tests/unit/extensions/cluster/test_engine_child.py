@@ -13,7 +13,6 @@ from mqttlite.extensions.cluster.engine_child import (
     configuration_of,
     find_server,
     login_of,
-    own_address,
     pass_on,
     system_login_of,
 )
@@ -30,17 +29,6 @@ def test_a_server_listens_at_its_own_address_and_knows_the_routes_of_all() -> No
     password = cluster["authorization"]["password"]
     assert (found["server_name"], found["listen"], cluster["listen"]) == ("b-4300", "b:4300", "b:6300")
     assert cluster["routes"] == [f"nats-route://route:{password}@{each}" for each in ("a:6222", "b:6300", "[::1]:6222")]
-
-
-def test_a_machine_knows_its_own_address() -> None:
-    """198.51.100.0/24 is for documentation, so no machine has an address of it."""
-    assert (
-        own_address(("nats://198.51.100.1", "nats://127.0.0.1:4300", "nats://198.51.100.2")) == "nats://127.0.0.1:4300"
-    )
-    with pytest.raises(EngineUnfit, match="none of the engine's servers is on this machine"):
-        own_address(("nats://198.51.100.1", "nats://198.51.100.2"))
-    with pytest.raises(EngineUnfit, match="2 of the engine's servers are on this machine: say which"):
-        own_address(("nats://127.0.0.1:1", "nats://127.0.0.1:2", "nats://198.51.100.1"))
 
 
 def test_a_server_syncs_always() -> None:

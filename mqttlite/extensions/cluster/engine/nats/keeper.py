@@ -55,7 +55,7 @@ class Keeper:
         self.client: Client | None = None
         self.connected: Final = asyncio.Event()
         """Set while there is a connection, and at the end."""
-        self.is_closed = False
+        self.is_closed: bool = False
         self._tried: Final = asyncio.Event()
         self._broken: asyncio.Event | None = None
         """Of the present connection."""
