@@ -141,11 +141,6 @@ class Rules:
         number = self._roles.of(_Role(sections, names, unsafe, memberships))
         return NO_PERMISSIONS if number is None else number
 
-    @property
-    def role_count(self) -> int:
-        """The number of roles."""
-        return len(self._roles)
-
     def _names_of(self, client_id: str, username: str | None) -> tuple[Names, str]:
         """The names for patterns, if there are any, and why patterns do not apply to this client.
 
