@@ -786,7 +786,7 @@ def test_a_broker_that_has_no_members_any_more_gets_nothing() -> None:
 # ---------------------------------------------------------------------- what is asked before
 
 
-def test_what_would_become_of_a_message_names_the_broker_that_is_next() -> None:
+def test_a_plan_names_the_broker_that_is_next() -> None:
     place = Place()
     place.member("m")
     place.broker("b", 2)

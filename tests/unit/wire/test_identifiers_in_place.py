@@ -35,7 +35,7 @@ def test_identifiers_are_where_the_encoder_has_them(properties: dict[str, Any], 
 
 
 @pytest.mark.parametrize("faulty", [b"\x0b", b"\x0b\x00", b"\x0b\x80", b"\x0b\x80\x00", b"\x0b\xff\xff\xff\xff\x01"])
-def test_what_is_no_identifier_is_left_to_the_decoder(faulty: bytes) -> None:
+def test_a_faulty_identifier_is_left_to_the_decoder(faulty: bytes) -> None:
     for before in ((), (5,)):
         good = b"".join(b"\x0b%c" % each for each in before)
         block = bytes([len(good) + len(faulty)]) + good + faulty

@@ -183,7 +183,7 @@ async def test_a_request_waits_for_a_place_no_longer_than_for_its_answer_and_was
     await two.b.stop()
 
 
-async def test_what_waits_for_a_place_has_less_time_for_its_answer() -> None:
+async def test_a_call_that_waits_for_a_place_has_less_time_for_its_answer() -> None:
     two = Two()
     two.answer(never)
     first = [asyncio.create_task(two.a.ask("b", b"x", 0.4)) for _ in range(MAX_CALLS)]

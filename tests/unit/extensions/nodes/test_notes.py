@@ -37,7 +37,7 @@ def test_notes_leave_in_their_order_in_blobs_of_bounded_size() -> None:
 
 
 @pytest.mark.parametrize("client_id", ["x" * 1_024, "\U0001f40c" * 1_024])
-def test_what_a_client_chooses_counts(client_id: str) -> None:
+def test_the_texts_of_a_client_count_in_the_size_of_a_blob(client_id: str) -> None:
     book = NoteBook()
     for number in range(600):
         book.put(Ask(number, number, client_id))

@@ -176,7 +176,7 @@ async def test_a_time_is_found_in_a_long_log_with_few_reads() -> None:
     assert await first_since(partition, 9_999_991, entries) == 1_000_000
 
 
-async def test_what_a_compacted_log_still_has_is_asked_of_the_store() -> None:
+async def test_a_compacted_log_asks_the_store_for_its_messages() -> None:
     partition = Partition("s", 0, Effects(), Segments(1, 0), False)
     partition.restore(1, 7, 7, SavedSegments(), 0)
     partition.restore_clean(SavedSegments(clean=5))
