@@ -542,10 +542,9 @@ class PublishBatch(Holdable):
         """The messages at these positions."""
         return self._part(self._packets(positions), positions)
 
-    def dealt(self, start: int, step: int, origin: Origin) -> "PublishBatch":
-        """Every `step`th message from position `start` on, as a batch of its own: it may be kept long after the others
-        are gone."""
-        data = self._packets(list(range(start, self.count, step)))
+    def dealt(self, positions: list[int], origin: Origin) -> "PublishBatch":
+        """The messages at these positions, as a batch of its own: it may be kept long after the others are gone."""
+        data = self._packets(positions)
         batch = PublishBatch(self.topic, data, self.size, self.head, self.qos, self.version, self.raw, self.expires_at)
         batch.on_overflow, batch.publisher, batch.origin = self.on_overflow, self.publisher, origin
         return batch

@@ -396,7 +396,7 @@ class Client:
         self.packets += arrived
         if not self.auto_ack:
             return b""
-        answers = [answer for packet in arrived if (answer := _answer(packet)) is not None]
+        answers = [answer for packet in arrived if (answer := answer_to(packet)) is not None]
         return b"".join([encode(answer, self.version) for answer in answers])
 
 
@@ -417,7 +417,7 @@ def publishes(packets: Sequence[Packet]) -> list[Publish]:
     return [packet for packet in packets if isinstance(packet, Publish)]
 
 
-def _answer(packet: Packet) -> Ack | None:
+def answer_to(packet: Packet) -> Ack | None:
     """What a well-behaved client says to a packet."""
     if isinstance(packet, Publish) and packet.qos:
         return Ack(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id)

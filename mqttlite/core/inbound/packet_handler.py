@@ -223,11 +223,7 @@ class PacketHandler:
             stop = at + ids.count * size  # a faulty packet ends the connection, but not before its turn
         expires_at = raw.expires_at(self._effects.now)
         batch = PublishBatch(topic, data[at:stop], size, head_end - at, qos, connection.version, raw, expires_at)
-        if qos == 1 or self._may_take(connection, ids):
-            self._receive_batch(connection, batch, route, ids)
-        else:
-            for number in range(ids.count):
-                self._receive(connection, batch.delivery(number, qos).message, ids.get(number))
+        self._receive_run(connection, batch, route, ids)
         return stop
 
     def _take_targeted(
@@ -248,17 +244,26 @@ class PacketHandler:
         assert rest is not None, "it has a target"
         expires_at = rest.expires_at(self._effects.now)
         qos = data[at] >> 1 & 3
+        session = connection.session
+        assert session is not None
+        size = stop - at
         if qos:
             packet_id = data[topic_end] << 8 | data[topic_end + 1]
             if packet_id == 0 or qos == 3:
                 decode(data[at], data[topic_end - 2 - len(topic) : stop], V5)  # raises
+            if stop + size <= end and self._router.takes_targeted(raw.target, route, topic):
+                run_end = _end_of_run(data, at, topic_end, head_end, size, min(end, at + size * self._batch_messages))
+                ids = ids_of(data, topic_end, run_end, size)
+                stop = at + ids.count * size
+                packets, head = reframed(topic, data[at:stop], size, head_end - at, qos, V5, rest)
+                batch = PublishBatch(topic, packets, len(packets) // ids.count, head, qos, V5, rest, expires_at)
+                batch.target = raw.target
+                self._receive_run(connection, batch, route, ids)
+                return stop
             message = Message(topic, data[head_end:stop], qos, False, NONE, expires_at, rest)
             message.target = raw.target
             self._receive(connection, message, packet_id)
             return stop
-        session = connection.session
-        assert session is not None
-        size = stop - at
         if route.is_direct and route.observed is None:
             end = min(end, at + size * BATCH_MESSAGES)
             same = head_end - at
@@ -539,8 +544,12 @@ class PacketHandler:
             and (connection.version != V5 or len(session.received) + ids.count <= self._limits.receive_maximum)
         )
 
-    def _receive_batch(self, connection: Connection, batch: PublishBatch, route: Route, ids: Ids) -> None:
-        """Like `_receive`, for the messages of a batch. `_may_take` has checked QoS 2 identifiers."""
+    def _receive_run(self, connection: Connection, batch: PublishBatch, route: Route, ids: Ids) -> None:
+        """Like `_receive`, for the messages of a batch: together, if their identifiers allow it."""
+        if batch.qos == 2 and not self._may_take(connection, ids):
+            for number in range(ids.count):
+                self._receive(connection, batch.delivery(number, 2).message, ids.get(number))
+            return
         session = connection.session
         assert session is not None
         if batch.qos == 1:
@@ -548,8 +557,12 @@ class PacketHandler:
         else:
             connection.received_qos2 += batch.count
         receipt = Receipt(connection, session, batch.qos, ids)
-        is_whole = batch.qos == 2 and _is_whole(route, session)
-        self._settle(receipt, self._router.publish_batch(batch, route, session, is_whole))
+        if batch.target:
+            fan_out = self._router.publish_targeted(batch, session, batch.qos == 2)
+        else:
+            is_whole = batch.qos == 2 and _is_whole(route, session)
+            fan_out = self._router.publish_batch(batch, route, session, is_whole)
+        self._settle(receipt, fan_out)
 
     def _on_pubrels(self, connection: Connection, session: Session, data: bytes, at: int) -> int:
         """Handle the PUBREL at `at` and the ones that follow it in order. Return where they end."""
@@ -567,6 +580,21 @@ class PacketHandler:
         )  # [MQTT-4.3.3-12]; regardless of expiry [MQTT-4.3.3-13]
         code = 0 if known else int(ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
         connection.outbox.send(encode_ack(PUBCOMP, packet_id, connection.version, code))  # [MQTT-4.3.3-11]
+
+
+def _end_of_run(data: bytes, at: int, topic_end: int, head_end: int, size: int, end: int) -> int:
+    """Where the packets of `size` bytes end, up to `end`, that begin at `at` and differ only in payload and packet
+    identifier."""
+    prefix, beside = data[at:topic_end], data[topic_end + 2 : head_end]
+    topic_bytes, from_id = topic_end - at, head_end - at
+    stop = at + size
+    while (
+        stop + size <= end
+        and data[stop : stop + topic_bytes] == prefix
+        and data[stop + topic_bytes + 2 : stop + from_id] == beside
+    ):
+        stop += size
+    return stop
 
 
 def _is_whole(route: Route, publisher: Session) -> bool:

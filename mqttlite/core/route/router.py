@@ -22,6 +22,7 @@ from mqttlite.core.route.message_tracing import MessageTracing
 from mqttlite.core.route.relayed import RETAINED_COPY
 from mqttlite.core.route.route import NO_RECEIVERS, Receiver, Route
 from mqttlite.core.route.routes import Routes
+from mqttlite.core.route.shared_subscription import SharedSubscription
 from mqttlite.core.route.tally import (
     NO_MATCHING_SUBSCRIBERS,
     NOT_AUTHORIZED_CODE,
@@ -260,10 +261,16 @@ class Router:
         sinks = route.heard if source.identity.is_relay else route.sinks
         return self._start_batch(batch, route.receivers, sinks, source, tally, at_once)
 
-    def publish_targeted(self, batch: PublishBatch, source: Source) -> FanOut:
-        """The same for a batch of QoS 0 messages that a relay brings for members of a shared subscription."""
+    def takes_targeted(self, target: tuple[int, ...], route: Route, topic: bytes) -> bool:
+        """Whether QoS 1 and 2 messages that a relay brings for a target may come as a batch."""
+        if target[0] == RETAINED_COPY or not route.is_direct or route.observed is not None:
+            return False
+        return isinstance(self._routes.target_of(target, topic), SharedSubscription)
+
+    def publish_targeted(self, batch: PublishBatch, source: Source, at_once: bool = False) -> FanOut:
+        """The same for a batch that a relay brings for members of a shared subscription."""
         sinks: list[Sink] = [self._routes.target_of(batch.target, batch.topic)]
-        return self._start_batch(batch, NO_RECEIVERS, sinks, source, Tally())
+        return self._start_batch(batch, NO_RECEIVERS, sinks, source, Tally(), at_once)
 
     def _start_batch(
         self,

@@ -201,26 +201,32 @@ class SharedSubscription(Binding):
     def _take(self, message: Message, source: Source, tally: Tally, at: int) -> bool:
         """The same for one at a position of a batch, or `_ALONE`. Return whether the group counts as a receiver."""
         if self._relays is not None or message.target or self._must_ask(message.topic):
-            return self._offer(message, source, tally, at)
+            return self._offer(message, source, tally, at, self._first(message, message.target))
         if not len(self.members):  # the last member left meanwhile
             return False
         member, delivery = self._choose(message)
         self._hand_over(member.session, delivery, tally, at)
         return True
 
-    def _find(self, message: Message, target: tuple[int, ...]) -> tuple[Session, Delivery] | None:
+    def _first(self, message: Message, target: tuple[int, ...]) -> ShareRelay | None:
+        """The broker whose turn it is to get a message; None: this one, as with a `target`, with which it comes from
+        another broker for a member here."""
+        relays = self._relays
+        return None if relays is None or target else relays.choose(message, self.members, self._connected)
+
+    def _find(
+        self, message: Message, target: tuple[int, ...], first: ShareRelay | None
+    ) -> tuple[Session, Delivery] | None:
         """A member that may get a message, or the relay of another broker; None if there is none.
 
-        A message that was published here goes to the broker whose turn it is. With a `target` it comes from another
-        broker, and goes to a member. If that broker has no room, or no member may get the message, it goes to a broker
-        that has not had it.
+        It goes to `first`, or to a member here. If that broker has no room, or no member may get the message, it goes
+        to a broker that has not had it.
         """
         relays = self._relays
         if relays is None:
             allowed = self._choose_allowed(message) if len(self.members) else None
             return None if allowed is None else (allowed[0].session, allowed[1])
         full: tuple[Session, Delivery] | None = None
-        first = None if target else relays.choose(message, self.members, self._connected)
         if first is not None:
             full = first.session, self._relayed(first, message, NO_TARGET)
             if _has_room(full):
@@ -274,9 +280,10 @@ class SharedSubscription(Binding):
         reached = [at for at in range(batch.count) if self._take(batch.delivery(at, 0).message, source, tally, at)]
         tally.reach(reached, batch.count)
 
-    def _offer(self, message: Message, source: Source, tally: Tally, at: int) -> bool:
-        """Offer a message to the members that may get it. Return whether the group counts as a receiver."""
-        found = self._find(message, message.target)
+    def _offer(self, message: Message, source: Source, tally: Tally, at: int, first: ShareRelay | None) -> bool:
+        """Offer a message to the members that may get it, or to the broker that comes `first`. Return whether the group
+        counts as a receiver."""
+        found = self._find(message, message.target, first)
         if found is None:
             found = self._go_on(message, source)
         if found is not None:
@@ -313,12 +320,14 @@ class SharedSubscription(Binding):
         if not len(self):
             tally.reached -= 1
             return
-        if batch.qos:
-            if relays is not None or batch.traces or not self._dispatch_acknowledged(batch, tally):
-                self._take_each(batch, source, tally)
-            return
-        if not self.members.is_in_turn:
+        if not self.members.is_in_turn or (batch.qos and batch.traces):
             self._take_each(batch, source, tally)
+            return
+        if batch.qos:
+            if relays is not None and not is_from_broker:
+                self._deal_acknowledged(relays, batch, source, tally)
+            elif not self._dispatch_acknowledged(batch, list(range(batch.count)), tally):
+                self._take_each(batch, source, tally)
             return
         if relays is None or is_from_broker:
             self._dispatch(batch, tally)
@@ -354,28 +363,49 @@ class SharedSubscription(Binding):
 
     def takes_batches(self, topic: bytes) -> bool:
         """Whether QoS 1 and 2 messages may come in batches: members take turns, whatever the message is."""
-        return self._relays is None and self.members.is_in_turn and not self._must_ask(topic)
+        return self.members.is_in_turn and not self._must_ask(topic)
 
-    def _dispatch_acknowledged(self, batch: PublishBatch, tally: Tally) -> bool:
-        """Send QoS 1 or 2 messages to the members in turn, a block to each. False, and nothing is sent, if a member
-        does not take its whole part so."""
-        members = self.members.next_ready(batch.count)
+    def _deal_acknowledged(self, relays: ShareRelays, batch: PublishBatch, source: Source, tally: Tally) -> None:
+        """Give QoS 1 or 2 messages to the brokers in turn: to others one by one, and to the members here in blocks. If a
+        member might not take its block, each goes alone, for the next one's turn may depend on it."""
+        if not self._takes_blocks(batch.count):
+            self._take_each(batch, source, tally)
+            return
+        own: list[int] = []
+        for at in range(batch.count):
+            relay = relays.in_turn(self.members, self._connected)
+            if relay is None:
+                own.append(at)
+            else:
+                self._offer(batch.delivery(at, 0).message, source, tally, at, relay)
+        if not self._dispatch_acknowledged(batch, own, tally):  # what others got has filled the memory
+            for at in own:
+                self._offer(batch.delivery(at, 0).message, source, tally, at, None)
+
+    def _takes_blocks(self, messages: int) -> bool:
+        """Whether so many messages can be given out in a block for each member whose turn it is."""
+        members = self.members.next_ready(messages)
         for number, member in enumerate(members):
             subscription = member.subscription
             if not subscription.qos or subscription.identifier:
                 return False
-            if not member.session.takes_batch(len(range(number, batch.count, len(members)))):
+            if not member.session.takes_batch(len(range(number, messages, len(members)))):
                 return False
-        if not members:
+        return len(members) > 0
+
+    def _dispatch_acknowledged(self, batch: PublishBatch, places: list[int], tally: Tally) -> bool:
+        """Send the QoS 1 or 2 messages at these places to the members in turn, a block to each. False, and nothing is
+        sent, if a member does not take its whole part so."""
+        if not self._takes_blocks(len(places)):
             return False
-        members = self.members.dispatch_many(batch.count)
+        members = self.members.dispatch_many(len(places))
         for number, member in enumerate(members):
-            part = batch.dealt(number, len(members), self)
+            part = batch.dealt(places[number :: len(members)], self)
             qos = min(batch.qos, member.subscription.qos)  # [MQTT-4.8.2-3]
             sent = member.session.deliver_batch(part, qos)
             tally.sent += sent
             for at in range(sent, part.count):
-                self._hand_over(member.session, part.delivery(at, qos), tally, number + at * len(members))
+                self._hand_over(member.session, part.delivery(at, qos), tally, places[number + at * len(members)])
         self._effects.work += DELIVERY_WORK * len(members)
         return True
 
@@ -417,7 +447,7 @@ class SharedSubscription(Binding):
         group = self if len(self) else self._shares.get(self.name)
         if group is None:
             return False
-        found = group._find(delivery.message, NO_TARGET)
+        found = group._find(delivery.message, NO_TARGET, group._first(delivery.message, NO_TARGET))
         if found is None:
             return False
         session, again = found

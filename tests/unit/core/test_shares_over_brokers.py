@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import groupby
+from random import Random
 from typing import Final
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from mqttlite.core.changes import SaveSubscription
 from mqttlite.core.limits import MAX_SHARES_TOLD, MAX_SHARES_TOLD_BYTES, Limits
 from mqttlite.core.reasons import FILTER_MISMATCH, NO_SUBSCRIBERS
-from mqttlite.core.route.relayed import number_of
+from mqttlite.core.route.relayed import RETAINED_COPY, number_of
 from mqttlite.core.route.share_members import HASH_KEY, HASH_TOPIC, LEAST_INFLIGHT, PREFER_LOCAL
 from mqttlite.core.route.share_relays import MOST_TURNS
 from mqttlite.core.route.shared_subscription import MOST_TIMES
@@ -21,10 +23,10 @@ from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.filters import Filters
 from mqttlite.wire.constants import PUBLISH, V5
 from mqttlite.wire.encode import publish_parts
-from mqttlite.wire.packets import Pingreq, Publish, Subscribe, SubscriptionRequest, Unsubscribe
+from mqttlite.wire.packets import Ack, Pingreq, Publish, Subscribe, SubscriptionRequest, Unsubscribe
 from mqttlite.wire.plain import with_identifiers
 from mqttlite.wire.properties import NONE, Properties, encode_properties
-from tests.support.core_driver import Client, World, publishes
+from tests.support.core_driver import Client, World, answer_to, publishes
 from tests.support.streams import StreamWorld
 from tests.unit.core.test_permissions import Readers, world_with
 from tests.unit.core.test_relays import RELAYS, Told, relay, subscribe
@@ -824,3 +826,119 @@ def _latest(world: World) -> str:
             assert session is not None
             return session.client_id
     return ""
+
+
+def test_copies_without_retain_are_kept_and_given_back_by_nobody() -> None:
+    place = Place()
+    member, b = place.member("m"), place.broker("b", 1)
+    properties = Properties(subscription_identifiers=[RETAINED_COPY])
+    b.send(*[Publish(b"t", b"x", 1, False, False, b.packet_id(), properties) for _ in range(3)])
+    assert [each.payloads() for each in (member, b)] == [[], []]
+    assert not place.world.broker.router.drops.by_reason
+
+
+def test_messages_for_members_here_go_one_by_one_if_those_for_others_have_filled_the_memory() -> None:
+    place = Place(World(limits=Limits(max_memory_bytes=640_000)))
+    place.publisher.publish("kept", "x" * 200_000, retain=True)
+    member, b = place.world.open(V5), place.broker("b", 1)
+    member.connect("m", auto_ack=False)
+    subscribe(member, SHARE, qos=1)
+    b.auto_ack = False
+    for _ in range(2):
+        place.publisher.publish("t", "x" * 100_000, qos=1)
+    assert [len(each.payloads()) for each in (member, b)] == [1, 1]
+    place.publisher.received()
+    packets = [Publish(b"t", b"x" * 20_000, 1, packet_id=place.publisher.packet_id()) for _ in range(8)]
+    place.publisher.send(*packets)
+    assert [len(each.payloads()) for each in (member, b)] == [1, 3]
+    codes = [each.reason_code for each in place.publisher.received() if isinstance(each, Ack)]
+    assert sorted(codes) == [0, 0, 0, 0, 0x97, 0x97, 0x97, 0x97]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_burst_is_dealt_as_its_messages_would_be_one_by_one(seed: int) -> None:
+    random = Random(seed)
+    together, apart = Dealt(), Dealt()
+    steps = [partial(Dealt.member, name=name, **_drawn_member(random)) for name in ("m", "n")[: random.randint(0, 2)]]
+    steps += [partial(Dealt.broker, name=name, connected=random.randint(0, 3)) for name in "bc"[: random.randint(1, 2)]]
+    for step in steps:
+        for side in (together, apart):
+            step(side)
+    for _ in range(12):
+        step, qos, count = random.choice(["publish", "publish", "come", "come", "answer"]), random.choice([1, 1, 2]), 8
+        who = random.choice(list(together.clients))
+        tried = random.choice([(), (number("c"),), (number("b"), number("c"))])
+        for side in (together, apart):
+            if step == "answer":
+                side.answer(who)
+            elif step == "publish":
+                side.publish(qos, count, 1 if side is apart else count)
+            elif "b" in side.clients:
+                side.come(qos, count, 1 if side is apart else 2 * count, tried)
+        assert together.seen() == apart.seen()
+
+
+def _drawn_member(random: Random) -> dict[str, int]:
+    return {"qos": random.choice([2, 2, 1]), "window": random.choice([100, 100, 5]), "expiry": random.choice([0, 0, 9])}
+
+
+class Dealt:
+    """A broker whose clients answer only when they are told to."""
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self.clients: dict[str, Client] = {}
+        self._owed: dict[str, list[Ack]] = {}
+
+    def member(self, name: str, qos: int, window: int, expiry: int) -> None:
+        client = self.place.world.open(V5)
+        client.connect(name, expiry=expiry, receive_maximum=window, auto_ack=False)
+        subscribe(client, SHARE, qos=qos)
+        self.place.told.take()
+        self._add(name, client)
+
+    def broker(self, name: str, connected: int) -> None:
+        client = relay(self.place.world, name)
+        client.auto_ack = False
+        if connected:
+            self.place.weigh(client, connected)
+        self._add(name, client)
+
+    def publish(self, qos: int, count: int, at_once: int) -> None:
+        self._in_parts(self.place.publisher, qos, at_once, [NONE] * count)
+
+    def come(self, qos: int, count: int, at_once: int, tried: tuple[int, ...]) -> None:
+        """Messages of broker b for a member here. Brokers have tried a half of them in another order."""
+        some, others = (Properties(subscription_identifiers=[NUMBER, *had]) for had in (tried, tried[::-1]))
+        self._in_parts(self.clients["b"], qos, at_once, [some] * count + [others] * count)
+
+    def _in_parts(self, client: Client, qos: int, at_once: int, properties: list[Properties]) -> None:
+        messages = [
+            Publish(b"t", b"%d" % at, qos, False, False, client.packet_id(), each) for at, each in enumerate(properties)
+        ]
+        for at in range(0, len(messages), at_once):
+            client.send(*messages[at : at + at_once])
+
+    def _add(self, name: str, client: Client) -> None:
+        self.clients[name] = client
+        self._owed[name] = []
+        client.received()
+
+    def answer(self, name: str) -> None:
+        """Acknowledge all that has come."""
+        owed, self._owed[name] = self._owed[name], []
+        if owed:
+            self.clients[name].send(*owed)
+
+    def seen(self) -> dict[str, list[tuple[bytes, int, list[int]]]]:
+        """What messages have come to each client since the last call, and what waits for it; and what was answered to
+        the publisher."""
+        answers = [each for each in self.place.publisher.received() if isinstance(each, Ack)]
+        found = {"p": sorted((b"", each.packet_id, [each.reason_code]) for each in answers)}
+        for name, client in self.clients.items():
+            packets = client.received()
+            self._owed[name] += [owed for each in packets if (owed := answer_to(each)) is not None]
+            came = publishes(packets)
+            found[name] = [(each.payload, each.qos, each.properties.subscription_identifiers) for each in came]
+            found[name].append((b"waits", self.place.world.session(name if name in "mn" else RELAYS + name).queued, []))
+        return found
