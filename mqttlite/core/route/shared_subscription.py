@@ -366,8 +366,9 @@ class SharedSubscription(Binding):
         return self.members.is_in_turn and not self._must_ask(topic)
 
     def _deal_acknowledged(self, relays: ShareRelays, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Give QoS 1 or 2 messages to the brokers in turn: to others one by one, and to the members here in blocks. If a
-        member might not take its block, each goes alone, for the next one's turn may depend on it."""
+        """Give QoS 1 or 2 messages to the brokers in turn: to others one by one, and to the members here in blocks.
+
+        If a member might not take its block, each message goes alone, for the next one's turn may depend on it."""
         if not self._takes_blocks(batch.count):
             self._take_each(batch, source, tally)
             return
