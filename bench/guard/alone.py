@@ -57,11 +57,11 @@ class Steps:
             self._mark.counting_goes_on()
 
 
-def driver_of(broker: Broker) -> LoopDriver:
-    """What drives a broker on the running loop. Nothing is kept on disk."""
+def driver_of(broker: Broker, store: MemoryStore) -> LoopDriver:
+    """What drives a broker on the running loop."""
     return LoopDriver(
         broker,
-        MemoryStore(),
+        store,
         on_connected=lambda _: None,
         on_closed=lambda _: None,
         on_question=lambda *_: None,
@@ -106,7 +106,7 @@ class Alone:
 
     async def _begin(self) -> None:
         self._broker = Broker(Limits())
-        self._driver = driver_of(self._broker)
+        self._driver = driver_of(self._broker, MemoryStore())
         self._server = await asyncio.get_running_loop().create_server(self._link, "127.0.0.1", 0)
         self._address: tuple[str, int] = self._server.sockets[0].getsockname()
 

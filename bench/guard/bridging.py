@@ -1,6 +1,7 @@
 """Messages through a bridge, over a socket: from the event loop's wake-up to the last acknowledgement.
 
-The other broker is the other end of the socket, in the same thread. What it does is not counted, as in `alone`.
+The other broker is the other end of the socket, in the same thread. What it does is not counted, as in `alone`, nor is
+what the store does, which would be most of it.
 """
 
 import asyncio
@@ -12,25 +13,43 @@ import uvloop
 
 from bench.guard.alone import LIMIT, PAUSE_S, TOPICS, Mark, Steps, driver_of, read_now
 from mqttlite.core.broker import Broker
+from mqttlite.core.changes import Change
 from mqttlite.core.limits import Limits
 from mqttlite.extensions.bridge.bridge import Bridge
 from mqttlite.extensions.bridge.last_address import LastAddress
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTopic
+from mqttlite.net.local_link import LocalClient
+from mqttlite.net.local_session import LocalSession
+from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.constants import PUBACK, V5
 from mqttlite.wire.decode import decode
 from mqttlite.wire.encode import encode
 from mqttlite.wire.framer import Framer
-from mqttlite.wire.packets import Ack, Connack, Packet, Publish, Suback, Subscribe
+from mqttlite.wire.packets import Ack, Connack, Packet, Publish, Suback, Subscribe, SubscriptionRequest
 
 MESSAGES: Final = 50
 PAYLOAD: Final = b"0123456789abcdef"
 
 
+class UncountedStore(MemoryStore):
+    def __init__(self, mark: Mark) -> None:
+        super().__init__()
+        self._mark: Final = mark
+
+    def commit(self, changes: list[Change]) -> None:
+        self._mark.counting_pauses()
+        try:
+            super().commit(changes)
+        finally:
+            self._mark.counting_goes_on()
+
+
 class Bridging:
-    """One broker with a bridge in one direction, and the broker at its other end."""
+    """One broker with a bridge in one direction, and the broker at its other end. What comes in has a reader here."""
 
     def __init__(self, mark: Mark, direction: Literal["out", "in"]) -> None:
         self._is_out: Final = direction == "out"
+        self._store: Final = UncountedStore(mark)
         self._loop: Final = uvloop.new_event_loop()
         self._later: Final = Steps(mark, self._loop).later
         self._framer: Final = Framer(65_536)
@@ -51,7 +70,7 @@ class Bridging:
 
     async def _begin(self, topic: BridgeTopic) -> None:
         self._broker = Broker(Limits())
-        self._driver = driver_of(self._broker)
+        self._driver = driver_of(self._broker, self._store)
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.setblocking(False)
             options = BridgeOptions(
@@ -69,6 +88,9 @@ class Bridging:
             subscribe = await self._next()
             assert isinstance(subscribe, Subscribe)
             self._peer.send(encode(Suback(subscribe.packet_id, b"\1"), V5))
+            self._reader = LocalSession(self._broker, self._driver, self._read)
+            self._reader.connect(LocalClient(), 1)
+            self._reader.subscribe_at_once(SubscriptionRequest(b"t/#", 0))
         while self._bridge.state != "connected":
             await asyncio.sleep(PAUSE_S)
 
@@ -82,6 +104,9 @@ class Bridging:
         await self._bridge.stop()
         self._peer.close()
         await self._driver.stop()
+
+    def _read(self) -> None:
+        self._reader.link.take()
 
     def _packets(self) -> list[Packet]:
         """What the bridge has sent."""

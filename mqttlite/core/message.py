@@ -613,6 +613,10 @@ def reframed(
     """
     payload_bytes = size - head
     prefix, tail = publish_parts(topic, data[head:size], qos, False, NONE, version, block=raw.data)
-    prefix += (b"\0\0" if qos else b"") + tail[: len(tail) - payload_bytes]
+    if qos:
+        prefix += b"\0\0"
+    if len(data) == size:  # a message that came alone: the loop below costs more than all of this
+        return prefix + tail, len(prefix) + len(tail) - payload_bytes
+    prefix += tail[: len(tail) - payload_bytes]
     packets = b"".join([prefix + data[at + head : at + size] for at in range(0, len(data), size)])
     return packets, len(prefix)

@@ -141,7 +141,7 @@ def encode_ack(
     """A PUBACK, PUBREC, PUBREL or PUBCOMP in its shortest form."""
     first = packet_type << 4 | (2 if packet_type == PUBREL else 0)
     if version != V5 or (reason_code == 0 and properties is NONE):
-        return bytes((first, 2)) + encode_packet_id(packet_id)
+        return encode_u16(first << 8 | 2) + encode_packet_id(packet_id)
     return _frame(first, encode_packet_id(packet_id) + _outcome(reason_code, properties, packet_type, version))
 
 

@@ -107,7 +107,7 @@ def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> 
     if code == 0 and not rejected and ids.counted:
         return counted(PUBACKS if qos == 1 else PUBRECS, ids.first, ids.count)
     answer = PUBACK if qos == 1 else PUBREC
-    if not rejected:
+    if not rejected and ids.count > 1:  # a block for one costs more than its packet
         return ids.acknowledged(answer, code)
     return b"".join(
         [
