@@ -16,6 +16,7 @@ if not __package__:  # run as a folder, `python path/to/bench`, which works from
 
 from bench import (
     attacks,
+    bridges,
     brokers,
     build,
     cases,
@@ -235,6 +236,13 @@ def _publishing(options: argparse.Namespace) -> int:
     return 0
 
 
+def _bridge(options: argparse.Namespace) -> int:
+    """Print how many messages cross a bridge."""
+    source = native.tree() if options.compiled else native.ROOT
+    bridges.measure(source, rounds=options.rounds, seconds=5.0, say=print)
+    return 0
+
+
 def _profile(options: argparse.Namespace) -> int:
     """Print where the time goes, case by case."""
     compiled = native.tree()
@@ -339,6 +347,10 @@ def _parser() -> argparse.ArgumentParser:
     publishes.add_argument("--compiled", action="store_true", help="measure the compiled build")
     publishes.add_argument("--rounds", type=_positive, default=5, help="how often each is measured (default 5)")
     publishes.set_defaults(run=_publishing)
+    bridging = commands.add_parser("bridge", help="messages a second through a bridge between two brokers")
+    bridging.add_argument("--compiled", action="store_true", help="measure the compiled build")
+    bridging.add_argument("--rounds", type=_positive, default=3, help="how often each is measured (default 3)")
+    bridging.set_defaults(run=_bridge)
     profiling = commands.add_parser("profile", help="where the compiled broker's time goes, by perf")
     profiling.add_argument("--cases", type=cases.names, default=(), help="parts of case names; four by default")
     profiling.add_argument("--svg", type=Path, metavar="FOLDER", help="write flame graphs there")

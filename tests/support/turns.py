@@ -46,7 +46,12 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
     (
         ("unit/bench/test_guard.py", "unit/bench/test_queues.py", "unit/bench/test_entrants.py"),
         ("unit/bench/test_micro_benchmarks.py", "unit/bench/test_streams.py", "unit/bench/test_storm.py"),
-        ("unit/tools/test_troubles.py", "unit/bench/test_pushing.py", "unit/bench/test_flood.py"),
+        (
+            "unit/tools/test_troubles.py",
+            "unit/bench/test_pushing.py",
+            "unit/bench/test_flood.py",
+            "unit/bench/test_bridges.py",
+        ),
         ("unit/tools/test_telemetry_gen.py", "unit/bench/test_page.py"),
     ),
 )
