@@ -5,6 +5,7 @@ Otherwise, or with MQTTLITE_PURE=1, the same files are installed as they are: th
 a line that begins with "mqttlite: "; pip shows them with -v.
 """
 
+import ast
 import os
 import shutil
 import sys
@@ -18,46 +19,13 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
+MANIFESTS = "mqttlite/extensions/*/manifest.py"
+"""Each names the modules of its extension that are compiled."""
+
 COMPILED_ADAPTERS = (
     "mqttlite/client/connection.py",
     "mqttlite/client/keep_alive.py",
-    "mqttlite/extensions/bridge/figures.py",
-    "mqttlite/extensions/bridge/path.py",
-    "mqttlite/extensions/bridge/relay.py",
-    "mqttlite/extensions/bridge/topic_map.py",
-    "mqttlite/extensions/cluster/codec.py",
     "mqttlite/extensions/dedup.py",
-    "mqttlite/extensions/queues/backlog_pages.py",
-    "mqttlite/extensions/queues/consumers.py",
-    "mqttlite/extensions/queues/contents.py",
-    "mqttlite/extensions/queues/context.py",
-    "mqttlite/extensions/queues/deferred.py",
-    "mqttlite/extensions/queues/deferred_pages.py",
-    "mqttlite/extensions/queues/expiry.py",
-    "mqttlite/extensions/queues/forwarding.py",
-    "mqttlite/extensions/queues/idle.py",
-    "mqttlite/extensions/queues/leases.py",
-    "mqttlite/extensions/queues/marks.py",
-    "mqttlite/extensions/queues/outcomes.py",
-    "mqttlite/extensions/queues/pace.py",
-    "mqttlite/extensions/queues/properties.py",
-    "mqttlite/extensions/queues/queue.py",
-    "mqttlite/extensions/queues/release.py",
-    "mqttlite/extensions/queues/seeking.py",
-    "mqttlite/extensions/queues/time_search.py",
-    "mqttlite/extensions/streams/assignor.py",
-    "mqttlite/extensions/streams/context.py",
-    "mqttlite/extensions/streams/entry.py",
-    "mqttlite/extensions/streams/feed.py",
-    "mqttlite/extensions/streams/group.py",
-    "mqttlite/extensions/streams/group_expiry.py",
-    "mqttlite/extensions/streams/once.py",
-    "mqttlite/extensions/streams/partition.py",
-    "mqttlite/extensions/streams/reader.py",
-    "mqttlite/extensions/streams/retention.py",
-    "mqttlite/extensions/streams/right.py",
-    "mqttlite/extensions/streams/shared_group.py",
-    "mqttlite/extensions/streams/stream.py",
     "mqttlite/net/commits.py",
     "mqttlite/net/deferred_links.py",
     "mqttlite/net/held_links.py",
@@ -103,6 +71,16 @@ def why_pure() -> str:
     return ""
 
 
+def modules_of_extensions() -> list[str]:
+    """What the manifests name. They are read and not imported, for what they import need not be installed here."""
+    found: list[str] = []
+    for path in sorted(Path().glob(MANIFESTS)):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.keyword) and node.arg == "compiled":
+                found += [path.with_name(f"{name}.py").as_posix() for name in ast.literal_eval(node.value).split()]
+    return found
+
+
 def core_extensions() -> list[Extension]:
     if not BUILDING & set(sys.argv):
         return []
@@ -116,7 +94,7 @@ def core_extensions() -> list[Extension]:
     files = sorted(
         str(path) for package in ("wire", "topics", "log", "core") for path in Path("mqttlite", package).rglob("*.py")
     )
-    files += COMPILED_ADAPTERS
+    files += [*COMPILED_ADAPTERS, *modules_of_extensions()]
     say(f"translating {len(files)} modules to C")
     # mypyc looks at the other modules only for their types, and what they import need not be installed here.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]

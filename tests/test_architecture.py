@@ -318,8 +318,10 @@ def test_modules_open_by_saying_what_lives_in_them() -> None:
 
 
 def meant_to_be_compiled() -> set[Path]:
-    """All modules of `wire`, `topics` and `core`, and those above that setup.py names."""
+    """All modules of `wire`, `topics` and `core`, and those above that setup.py and the manifests name."""
     named = {ROOT / name for name in re.findall(r'"(mqttlite/[\w/]+\.py)"', (ROOT / "setup.py").read_text())}
+    for name, manifest in BUILT_IN.items():
+        named |= {ROOT / "mqttlite" / "extensions" / name / f"{module}.py" for module in manifest.compiled.split()}
     assert [path for path in named if not path.exists()] == []
     return named | {path for layer in ("wire", "topics", "log", "core") for path in sources(f"mqttlite/{layer}")}
 

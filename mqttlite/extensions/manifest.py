@@ -27,6 +27,8 @@ class Manifest:
 
     needs: tuple[str, ...] = ()
     """The extensions whose modules it imports."""
+    compiled: str = ""
+    """Its modules that are compiled when the package is built, with blanks between their names. `setup.py` reads it."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     """By name."""
     routes: tuple[str, ...] = ()

@@ -75,7 +75,10 @@ def compile_one_layer(sources: Path) -> None:
     The package's own file names public classes of all layers, and mypyc would look at each.
     """
     text = (sources / "setup.py").read_text(encoding="utf-8")
-    for part, instead in (('("wire", "topics", "log", "core")', '("wire",)'), ("    files += COMPILED_ADAPTERS\n", "")):
+    for part, instead in (
+        ('("wire", "topics", "log", "core")', '("wire",)'),
+        ("    files += [*COMPILED_ADAPTERS, *modules_of_extensions()]\n", ""),
+    ):
         assert text.count(part) == 1
         text = text.replace(part, instead)
     (sources / "setup.py").write_text(text, encoding="utf-8")

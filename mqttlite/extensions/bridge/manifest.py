@@ -6,6 +6,7 @@ from mqttlite.extensions.manifest import Command, Manifest
 from mqttlite.telemetry.figures import Figure
 
 MANIFEST: Final = Manifest(
+    compiled="figures path relay topic_map",
     commands={
         "bridge": Command(
             "List, add, remove, pause or resume bridges to other brokers.",

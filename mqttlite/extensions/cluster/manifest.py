@@ -6,6 +6,7 @@ from mqttlite.extensions.manifest import Command, Manifest
 from mqttlite.telemetry.figures import Figure
 
 MANIFEST: Final = Manifest(
+    compiled="codec",
     commands={
         "cluster": Command(
             "Look at the machines of a cluster, or let another one serve.",

@@ -8,6 +8,10 @@ from mqttlite.telemetry.figures import Figure
 _FOLDER: Final = "mqttlite.extensions.queues"
 
 MANIFEST: Final = Manifest(
+    compiled=(
+        "backlog_pages consumers contents context deferred deferred_pages expiry forwarding idle leases marks "
+        "outcomes pace properties queue release seeking time_search"
+    ),
     commands={
         "queue": Command("List, make, look at, purge, pause or delete queues.", f"{_FOLDER}.queue_commands:command"),
         "dlq": Command("List, show, replay or drop dead letters.", f"{_FOLDER}.dead_letter_commands:command"),

@@ -6,6 +6,9 @@ from mqttlite.extensions.manifest import Command, Manifest
 from mqttlite.telemetry.figures import Figure
 
 MANIFEST: Final = Manifest(
+    compiled=(
+        "assignor context entry feed group group_expiry once partition reader retention right shared_group stream"
+    ),
     commands={
         "stream": Command("List, make, look at or delete streams.", "mqttlite.extensions.streams.commands:command"),
     },
