@@ -179,8 +179,12 @@ class Machines:
         self._processes[f"m{place}"].send_signal(what)
 
     def lose_data(self, place: int) -> None:
-        """Delete the data directory of a machine that does not run."""
-        shutil.rmtree(self._folder / f"m{place}")
+        """Delete all that a machine has which does not run. Its data directory may be a disk of its own, and stays."""
+        for each in (self._folder / f"m{place}").iterdir():
+            if each.is_dir():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
 
     def set_clock(self, place: int, ahead_s: int) -> None:
         """Let the wall clock of a machine be ahead of the true one; negative: behind."""

@@ -5,19 +5,23 @@ owner that another has replaced appends nothing any more.
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from itertools import count, product
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import httpx
 import msgspec
 import pytest
 
-from mqttlite.extensions.cluster.engine.nats.connection import connect
+from mqttlite.extensions.cluster.engine.nats.connection import NatsConnection, connect
 from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
 from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
+from mqttlite.extensions.cluster.engine.nats.streams import info_of
+from mqttlite.extensions.cluster.engine.nats.tail import PATIENCE_S
 from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable, Fenced, Record
 from tests.support.nats_clusters import open_engine, options_of
 from tests.support.nats_servers import NatsServers
@@ -30,6 +34,9 @@ Opened: TypeAlias = Callable[..., Awaitable[NatsEngine]]
 WINDOW = 8
 LONGEST_PAUSE_S = 30.0
 """Without durable acknowledgements after the death of a leader: 4 to 9 s on an idle machine."""
+
+ELECTION_S = 4.0
+"""The least time until servers that have lost their leader elect another one."""
 
 ROOM = 512 * 1024 * 1024
 
@@ -230,6 +237,80 @@ async def test_an_heir_starts_although_a_server_is_lost(
     await away(heir, f"n{lost}")
     servers.start(lost)
     await away(heir)
+
+
+async def test_a_follower_reads_on_while_no_server_may_make_it_a_consumer(servers: NatsServers, opened: Opened) -> None:
+    options = options_of(servers)
+    owner = await opened(options)
+    await owner.ensure_log("log", ROOM)
+    await owner.append("log", 0, b"first")
+    leader = await meta_leader(servers)
+    follower = await opened(options, (leader + 1) % 3)
+    await follower.ensure_log("log", ROOM)
+    while len(await follower.read("log", 1, 1)) < 1:
+        await asyncio.sleep(0.05)
+    servers.kill(leader)
+    records = follower.follow("log", 1)
+    async with asyncio.timeout(ELECTION_S / 2):
+        assert await anext(records) == Record(1, b"first")
+    assert await settle(owner, "log", 1, b"second") == 2
+    async with asyncio.timeout(LONGEST_PAUSE_S):
+        assert await anext(records) == Record(2, b"second")
+        assert await settle(owner, "log", 2, b"third") == 3
+        assert await anext(records) == Record(3, b"third")
+    await records.aclose()
+
+
+async def test_what_was_read_without_a_consumer_does_not_come_again_by_it(
+    servers: NatsServers, opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = await opened(options_of(servers))
+    await engine.ensure_log("log", ROOM)
+    await engine.append("log", 0, b"first")
+    ask_api = NatsConnection.ask_api
+
+    async def ask_late(self: NatsConnection, verb: str, request: object, answer: type[Any]) -> Any:
+        found = await ask_api(self, verb, request, answer)
+        if verb.startswith("CONSUMER.CREATE"):
+            await asyncio.sleep(3 * PATIENCE_S)
+        return found
+
+    monkeypatch.setattr(NatsConnection, "ask_api", ask_late)
+    records = engine.follow("log", 1)
+    async with asyncio.timeout(LONGEST_PAUSE_S):
+        assert await anext(records) == Record(1, b"first")
+        await engine.append("log", 1, b"second")
+        assert await anext(records) == Record(2, b"second")
+        await asyncio.sleep(4 * PATIENCE_S)
+        await engine.append("log", 2, b"third")
+        assert await anext(records) == Record(3, b"third")
+    await records.aclose()
+
+
+async def meta_leader(servers: NatsServers) -> int:
+    """The server that leads all others, and makes consumers."""
+    answer = await asyncio.to_thread(httpx.get, f"http://127.0.0.1:{servers.monitoring[0]}/jsz")
+    name: str = answer.json()["meta_cluster"]["leader"]
+    return int(name.removeprefix("n"))
+
+
+async def test_another_server_leads_than_the_one_beside_the_machine(servers: NatsServers, opened: Opened) -> None:
+    options = options_of(servers)
+    engine = await opened(options)
+    await engine.ensure_log("log", ROOM)
+    await engine.append("log", 0, b"first")
+    connection = await connect(options, NatsLogin())
+    streams = (f"{options.cluster}-log-log", f"KV_{options.cluster}")
+    try:
+        for place, url in enumerate(servers.urls):
+            async with asyncio.timeout(LONGEST_PAUSE_S):
+                while f"n{place}" in [(await info_of(connection, each)).cluster.leader for each in streams]:
+                    with contextlib.suppress(EngineUnavailable):
+                        await engine.lead_elsewhere("log", url)
+                    await asyncio.sleep(0.2)
+    finally:
+        await connection.close()
+    assert await settle(engine, "log", 1, b"second") == 2
 
 
 async def away(engine: NatsEngine, *names: str) -> None:

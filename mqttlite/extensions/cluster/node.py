@@ -6,6 +6,7 @@ then on no other machine's record enters the log before the next `Begin`. The le
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import socket
@@ -36,6 +37,9 @@ RETRY_S: Final = 0.5
 
 CHECK_S: Final = 10.0
 """The interval in which a machine that follows looks whether it could serve."""
+
+LEAD_S: Final = 5.0
+"""The interval in which the machine that serves looks whether the server of the engine beside it leads."""
 
 RECHECK_S: Final = 2.0
 """The same, while it could not."""
@@ -195,6 +199,8 @@ class Node:
         self._begin_task(self._serving_tasks, self.log_room.keep(lambda: self._position, self.machines.said.values))
         if self._files is not None:
             self._begin_task(self._serving_tasks, self._files.keep_put())
+        if self._options.engine is not None:
+            self._begin_task(self._serving_tasks, self._lead_elsewhere(self._options.engine.address))
         return ReplicatedStore(self._engine, keys.LOG, self.picture, begin, self._on_fenced)
 
     async def _fetch_files(self) -> bool:
@@ -414,6 +420,14 @@ class Node:
     def _on_fenced(self) -> None:
         if self.turn.is_held:  # otherwise it was given back, and the broker is about to end
             self.turn.lose("another machine writes the log")
+
+    async def _lead_elsewhere(self, server: str) -> None:
+        """Let the server of the engine on this machine lead nothing: when the machine is lost, the next one need not
+        wait for another leader, too."""
+        while True:
+            await asyncio.sleep(LEAD_S)
+            with contextlib.suppress(EngineError):
+                await self._engine.lead_elsewhere(keys.LOG, server)
 
     # ------------------------------------------------------------------ always
 

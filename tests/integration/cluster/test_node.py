@@ -16,7 +16,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.event_hub import CLUSTER_WEAK, Listener
 from mqttlite.extensions.cluster import keys, machines, node, turn
 from mqttlite.extensions.cluster.engine.memory import MemoryServers
-from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES
+from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES, EngineOptions
 from mqttlite.extensions.cluster.overview import look
 from mqttlite.extensions.cluster.record import encode_begin
 from mqttlite.extensions.cluster.standby import ForeignDataError
@@ -432,6 +432,28 @@ async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start,
     ]
     assert values["cluster_turn"] == 1.0
     assert dict(a.figures.sys_values())["cluster/machines/b/role"] == "follows"
+
+
+async def test_the_server_of_the_engine_beside_the_machine_that_serves_is_to_lead_nothing(
+    start: Start, servers: MemoryServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(name: str) -> ClusterOptions:
+        address = f"nats://127.0.0.1:{4220 + ord(name)}"
+        return ClusterOptions(servers=(address,), node=name, engine=EngineOptions(address=address, secret="s" * 16))
+
+    monkeypatch.setattr(Machine, "options", staticmethod(options))
+    monkeypatch.setattr(node, "LEAD_S", 0.01)
+    a = await start("a")
+    await a.serves()
+    await follows(await start("b"))
+    servers.is_available = False  # while the engine is silent it is asked again and again
+    await asyncio.sleep(0.1)
+    servers.is_available = True
+    servers.asked_to_lead_elsewhere.clear()
+    async with asyncio.timeout(10):
+        while not servers.asked_to_lead_elsewhere:
+            await asyncio.sleep(0.05)
+    assert set(servers.asked_to_lead_elsewhere) == {f"nats://127.0.0.1:{4220 + ord('a')}"}
 
 
 async def test_datasets_of_all_machines_have_each_message_once_with_the_machine(

@@ -120,6 +120,8 @@ class MemoryServers:
         self.files: dict[str, bytes] = {}
         self.away: tuple[str, ...] = ()
         """The servers that are away, of which requests notice nothing while there is a majority."""
+        self.asked_to_lead_elsewhere: list[str] = []
+        """The servers that were asked to lead no more."""
         self._revision = 0
         self._is_available = True
         self._late: deque[Callable[[], object]] = deque()
@@ -282,6 +284,10 @@ class MemoryEngine:
         if self._is_cut_off:
             return Reach(3, 0, 0)
         return Reach(3, 3, 0) if self._servers.is_available else Reach(3, 1, 2)
+
+    async def lead_elsewhere(self, log: str, server: str) -> None:
+        check_name(log)
+        await self._ask(lambda: self._servers.asked_to_lead_elsewhere.append(server))
 
     async def put_file(self, name: str, path: Path) -> None:
         check_name(name)

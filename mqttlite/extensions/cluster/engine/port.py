@@ -211,6 +211,11 @@ class Engine(Protocol):
         """Look at each server, then go on with another one than before: this one may be cut off from the others."""
         ...
 
+    async def lead_elsewhere(self, log: str, server: str) -> None:
+        """Let another server lead the log and the keys where the one with this address does: so that the loss of that
+        machine is not also the loss of a leader, which takes the others some seconds to replace."""
+        ...
+
     async def put_file(self, name: str, path: Path) -> None:
         """Store a file under a name; it replaces an older one when it is whole, and not before.
 

@@ -26,7 +26,7 @@ from mqttlite.extensions.cluster.engine.nats.connection import (
     status_of,
 )
 from mqttlite.extensions.cluster.engine.nats.files import NatsFiles
-from mqttlite.extensions.cluster.engine.nats.fitness import Look, check, look_at
+from mqttlite.extensions.cluster.engine.nats.fitness import Look, check, greetings_of, look_at
 from mqttlite.extensions.cluster.engine.nats.keys import NatsKeys
 from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
 from mqttlite.extensions.cluster.engine.nats.streams import (
@@ -35,9 +35,10 @@ from mqttlite.extensions.cluster.engine.nats.streams import (
     StreamInfo,
     ensure_stream,
     info_of,
+    lead_elsewhere,
     purge,
 )
-from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
+from mqttlite.extensions.cluster.engine.nats.tail import Tail, TailMessage, Waiting
 from mqttlite.extensions.cluster.engine.port import (
     MAX_READ_BYTES,
     Bounds,
@@ -60,6 +61,9 @@ STORE_FAILED: Final = 10077
 
 LAGGING_RETRY_S: Final = 0.02
 """A copy that lags is asked again, or another one, after this time."""
+
+MAX_READ: Final = 256
+"""Records of one read of a follower."""
 
 END_OF_BATCH: Final = 204
 
@@ -184,7 +188,14 @@ class NatsEngine:
     async def follow(self, log: str, first: int) -> AsyncGenerator[Record, None]:
         # The copy that answers may not have heard of the last trim yet.
         first = max(first, self._trimmed[log])
-        async for message in Tail(self._connection, self._stream(log), self._subject(log), first).messages():
+
+        async def read(first: int) -> list[TailMessage]:
+            return [
+                TailMessage(sequence, self._subject(log), {}, blob, 0)
+                for sequence, blob in await self.read(log, first, MAX_READ)
+            ]
+
+        async for message in Tail(self._connection, self._stream(log), self._subject(log), first, read).messages():
             if not isinstance(message, Waiting):
                 self._note(log, message.sequence)
                 yield Record(message.sequence, message.data)
@@ -215,6 +226,16 @@ class NatsEngine:
         found = await asyncio.gather(*map(look_at, self._servers))
         self._connection.use_another()
         return Reach(len(found), found.count(Look.ANSWERS), found.count(Look.REFUSES))
+
+    async def lead_elsewhere(self, log: str, server: str) -> None:
+        (greeting,) = await greetings_of((server,))
+        if greeting is None:
+            return
+        try:
+            await lead_elsewhere(self._connection, self._stream(log), greeting.server_name)
+            await self._keys.lead_elsewhere(greeting.server_name)
+        except ApiError as error:
+            raise self._connection.unavailable(str(error)) from error
 
     async def put_file(self, name: str, path: Path) -> None:
         check_name(name)

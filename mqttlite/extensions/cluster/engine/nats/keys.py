@@ -7,7 +7,14 @@ from typing import Final, final
 import msgspec
 
 from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import COPIES, NO_STREAM, StreamGone, ensure_stream, info_of
+from mqttlite.extensions.cluster.engine.nats.streams import (
+    COPIES,
+    NO_STREAM,
+    StreamGone,
+    ensure_stream,
+    info_of,
+    lead_elsewhere,
+)
 from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
 from mqttlite.extensions.cluster.engine.port import Entry, RevisionConflict
 
@@ -55,6 +62,10 @@ class NatsKeys:
             num_replicas=copies,
             allow_direct=False,  # so that the leader answers, and no copy that lags
         )
+
+    async def lead_elsewhere(self, server: str) -> None:
+        """Let another server lead than the one with this name."""
+        await lead_elsewhere(self._connection, self._stream, server)
 
     async def put(self, key: str, value: bytes, revision: int) -> int:
         try:

@@ -55,6 +55,7 @@ class _Replica(msgspec.Struct, frozen=True):
 
 
 class _Cluster(msgspec.Struct, frozen=True):
+    leader: str = ""
     replicas: tuple[_Replica, ...] | None = None
     """Without the leader."""
 
@@ -104,6 +105,13 @@ async def info_of(connection: NatsConnection, name: str, subjects: str = "") -> 
     """Ask the leader of a stream; with the number of messages of each subject that matches `subjects`."""
     request = {"subjects_filter": subjects} if subjects else {}
     return await connection.ask_api(f"STREAM.INFO.{name}", request, StreamInfo)
+
+
+async def lead_elsewhere(connection: NatsConnection, name: str, server: str) -> None:
+    """Let another server lead a stream that the one with this name leads, if all have a copy."""
+    info = await info_of(connection, name)
+    if info.cluster.leader == server and not info.away():
+        await connection.ask_api(f"STREAM.LEADER.STEPDOWN.{name}", {}, msgspec.Raw)
 
 
 async def purge(connection: NatsConnection, name: str, request: dict[str, object]) -> None:

@@ -3,10 +3,13 @@
 It reads with a consumer that one server keeps in memory for it, in requests of bounded size. Whenever something is odd
 — the connection or that server is lost, a message is missing, nothing is heard — it makes a new consumer that begins
 after the last message that it yielded. So there is neither a gap nor a repetition.
+
+To make a consumer takes the leader of all servers. While there is none, some seconds after its server is lost, the
+stream is read without one.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final, NamedTuple, final
 
@@ -25,6 +28,9 @@ REQUEST_S: Final = 10.0
 HEARTBEAT_S: Final = 1.0
 SILENCE_S: Final = 2.5
 """After more than two missed heartbeats the consumer is given up."""
+
+PATIENCE_S: Final = 0.2
+"""How long a new consumer may take before the stream is read without one, again and again."""
 
 PAUSE_S: Final = 0.1
 """Before the next consumer."""
@@ -71,10 +77,19 @@ class _Created(msgspec.Struct):
 
 @final
 class Tail:
-    """One reader. `subject` chooses among the stream's messages; with wildcards or without."""
+    """One reader. `subject` chooses among the stream's messages; with wildcards or without. `read` returns some
+    messages from a sequence on, if the stream can be read without a consumer."""
 
-    def __init__(self, connection: NatsConnection, stream: str, subject: str, first: int) -> None:
+    def __init__(
+        self,
+        connection: NatsConnection,
+        stream: str,
+        subject: str,
+        first: int,
+        read: Callable[[int], Awaitable[list[TailMessage]]] | None = None,
+    ) -> None:
         self._connection = connection
+        self._read_directly = read
         self._stream = stream
         self._subject = subject
         self._next = first
@@ -83,20 +98,36 @@ class Tail:
         """Each message in order, once. It ends when the connection is closed."""
         while await self._connection.wait_connected():
             received: asyncio.Queue[Msg | None] = asyncio.Queue()
+            creating = asyncio.get_running_loop().create_task(self._create())
             try:
-                consumer = await self._create()
+                async for message in self._meanwhile(creating):
+                    self._next = message.sequence + 1
+                    yield message
+                consumer = await creating
                 yield Waiting(consumer.num_pending)
                 async with self._connection.subscribed(received.put_nowait) as reply:
                     try:
                         async for message in self._read(consumer.name, reply, received):
-                            self._next = message.sequence + 1
-                            yield message
+                            if message.sequence >= self._next:  # others were read before it was there
+                                self._next = message.sequence + 1
+                                yield message
                     finally:
                         await self._forget(consumer.name)
             except (ApiError, EngineUnavailable):
                 pass
+            finally:
+                creating.cancel()
             if not self._connection.is_closed:
                 await asyncio.sleep(PAUSE_S)
+
+    async def _meanwhile(self, creating: "asyncio.Task[_Created]") -> AsyncGenerator[TailMessage, None]:
+        """What is there until the consumer is."""
+        while self._read_directly is not None:
+            await asyncio.wait({creating}, timeout=PATIENCE_S)
+            if creating.done():
+                return
+            for message in await self._read_directly(self._next):
+                yield message
 
     async def _create(self) -> _Created:
         config = {
