@@ -1,8 +1,7 @@
 """The queues of `$queue/…`: a list, a page for each with its push, snapshots and dead letters, and what an operator or
 administrator does with them.
 
-What is done is in `api`, as over the API. Invariant: payloads are shown to
-operators only.
+What is done is done by the API, at whatever node the queue is. Invariant: payloads are shown to operators only.
 """
 
 from typing import Any, Final, Literal
@@ -12,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.core.reasons import EXPIRED
+from mqttlite.extensions.dashboard.api import ask_api, payload_of
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
 from mqttlite.extensions.dashboard.pages import redirect
 from mqttlite.extensions.queues.api import Refused
 from mqttlite.extensions.queues.outcomes import DEADLINE, DISCONNECTED, FILTERED, NACKED, OVERFLOW, TOO_LARGE
-from mqttlite.extensions.queues.routes import problem_of, without_query
+from mqttlite.extensions.queues.routes import problem_of
 from mqttlite.gateway.caller import Caller, Role
 from mqttlite.gateway.problems import Code, Problem
 
@@ -68,23 +68,16 @@ def add(dashboard: Dashboard) -> None:
     queueing = context.queueing
     assert queueing is not None, "the pages belong to it"
 
-    async def ask(method: str, *segments: str, **query: str) -> Any:
-        return await ask_with(b"", method, *segments, **query)
-
-    async def ask_with(body: bytes, method: str, *segments: str, **query: str) -> Any:
+    async def listed(cursor: str) -> Any:
+        """A page of the queues that are here. Raises `Problem`."""
         try:
-            return await queueing.api.ask(method, segments, query, body)
+            return await queueing.api.ask("GET", ("queues",), {"cursor": cursor, "limit": str(PAGE)})
         except Refused as error:
             raise problem_of(error) from None
 
-    async def listed(cursor: str) -> Any:
-        """A page of queues."""
-        return await ask("GET", "queues", cursor=cursor, limit=str(PAGE))
-
-    async def details(caller: Caller, name: str) -> Any:
-        """A queue. A query in the address of an endpoint, which may be secret, is for admins."""
-        found = {"push": None, **await ask("GET", "queues", name)}
-        return found if caller.may(Role.ADMIN) else without_query(found)
+    async def details(request: Request, name: str) -> Any:
+        """A queue, at whatever node it is."""
+        return {"push": None, "node": "", **await ask_api(request, "GET", "queues", name)}
 
     @shown.get(QUEUES, Role.VIEWER)
     async def queues(request: Request, caller: Caller, cursor: str = "", done: str = "") -> Response:
@@ -106,12 +99,12 @@ def add(dashboard: Dashboard) -> None:
         form = await form_of(request)
         name = await _subject(request)
         if action == "make":
-            await ask_with(msgspec.json.encode(_options(form)), "POST", "queues")
+            await ask_api(request, "POST", "queues", body=msgspec.json.encode(_options(form)))
             return redirect(QUEUE, name=name, done="queue-made")
         if action == "change":
-            await ask_with(field(form, "options").encode(), "PUT", "queues", name)
+            await ask_api(request, "PUT", "queues", name, body=field(form, "options").encode())
             return redirect(QUEUE, name=name, done="queue-changed")
-        await ask("DELETE", "queues", name)
+        await ask_api(request, "DELETE", "queues", name)
         return redirect(QUEUES, done="queue-deleted")
 
     @streams.get(f"{QUEUES}/live", Role.VIEWER)
@@ -123,21 +116,22 @@ def add(dashboard: Dashboard) -> None:
 
     @shown.get(QUEUE, Role.VIEWER)
     async def queue(request: Request, caller: Caller, name: str, cursor: str = "", done: str = "") -> Response:
-        found = await details(caller, name)
-        letters = await ask("GET", "dead-letters", name, limit=str(SHOWN), cursor=cursor)
+        found = await details(request, name)
+        letters = await ask_api(request, "GET", "dead-letters", name, fields={"limit": str(SHOWN), "cursor": cursor})
         messages = []
         if caller.may(Role.OPERATOR):
-            messages = (await ask("GET", "queues", name, "messages", limit=str(PEEKED)))["messages"]
+            fields = {"limit": str(PEEKED)}
+            messages = (await ask_api(request, "GET", "queues", name, "messages", fields=fields))["messages"]
         return pages.render(
             "queue.html",
             request,
             caller,
             name=name,
             queue=found,
-            snapshots=(await ask("GET", "queues", name, "snapshots"))["entries"],
-            letters=letters["entries"],
+            snapshots=(await ask_api(request, "GET", "queues", name, "snapshots"))["items"],
+            letters=letters["items"],
             cursor=cursor,
-            next_cursor=letters["cursor"],
+            next_cursor=letters["cursor"] or "",
             messages=messages,
             causes=CAUSES,
             options_text=msgspec.json.format(msgspec.json.encode(found["options"])).decode(),
@@ -145,23 +139,23 @@ def add(dashboard: Dashboard) -> None:
         )
 
     @streams.get(f"{QUEUE}/live", Role.VIEWER)
-    async def queue_stream(request: Request, caller: Caller, name: str) -> Response:
+    async def queue_stream(request: Request, name: str) -> Response:
         async def look() -> Any:
-            return await details(caller, name)
+            return await details(request, name)
 
         return live.stream(request, Role.VIEWER, look)
 
     @shown.get(f"{QUEUE}/dead-letter", Role.OPERATOR)
     async def dead_letter(request: Request, caller: Caller, name: str, number: int) -> Response:
-        found = await ask("GET", "dead-letters", name, str(number))
-        payload = found["payload"]
+        found = await ask_api(request, "GET", "dead-letters", name, str(number))
+        is_text = found["payload_encoding"] == "utf-8"
         return pages.render(
             "dead_letter.html",
             request,
             caller,
             name=name,
             letter=found,
-            payload=payload if isinstance(payload, str) else payload.hex(" "),
+            payload=found["payload"] if is_text else payload_of(found).hex(" "),
             causes=CAUSES,
         )
 
@@ -169,9 +163,9 @@ def add(dashboard: Dashboard) -> None:
     async def act(request: Request, action: Literal["pause", "resume", "purge"]) -> Response:
         name = await _subject(request)
         if action == "purge":
-            await ask("DELETE", "queues", name, "messages")
+            await ask_api(request, "DELETE", "queues", name, "messages")
         else:
-            await ask("POST", "queues", name, action)
+            await ask_api(request, "POST", "queues", name, action)
         return redirect(QUEUE, name=name, done={"pause": "paused", "resume": "resumed", "purge": "purged"}[action])
 
     @shown.post(f"{QUEUE}/snapshots/{{action}}", Role.ADMIN)
@@ -180,11 +174,11 @@ def add(dashboard: Dashboard) -> None:
         name = await _subject(request)
         if action == "seek":
             to = {key: form[key].strip() for key in ("time", "snapshot") if form.get(key)}
-            await ask_with(msgspec.json.encode(to), "POST", "queues", name, "seek")
+            await ask_api(request, "POST", "queues", name, "seek", body=msgspec.json.encode(to))
         elif action == "create":
-            await ask("POST", "queues", name, "snapshots", field(form, "snapshot").strip())
+            await ask_api(request, "POST", "queues", name, "snapshots", field(form, "snapshot").strip())
         else:
-            await ask("DELETE", "snapshots", field(form, "snapshot"))
+            await ask_api(request, "DELETE", "snapshots", field(form, "snapshot"))
         return redirect(QUEUE, name=name, done={"seek": "sought", "create": "made", "delete": "deleted"}[action])
 
     @shown.post(f"{QUEUE}/dead-letters/{{action}}", Role.OPERATOR)
@@ -193,9 +187,9 @@ def add(dashboard: Dashboard) -> None:
         name = await _subject(request)
         number = {"number": form["number"]} if form.get("number") else {}
         if action == "replay":
-            await ask("POST", "dead-letters", name, "replay", **number)
+            await ask_api(request, "POST", "dead-letters", name, "replay", fields=number)
         else:
-            await ask("DELETE", "dead-letters", name, **number)
+            await ask_api(request, "DELETE", "dead-letters", name, fields=number)
         done = "replayed" if action == "replay" else "dropped"
         return redirect(QUEUE, name=name, done=done if number else f"all-{done}")
 

@@ -1,19 +1,19 @@
-"""The dashboard's pages of streams: a list, and a page for each with its partitions, groups and messages.
+"""The dashboard's pages of streams: a list, and a page for each, at whatever node it is, with its partitions, groups
+and messages.
 
 Invariant: they change nothing, and payloads are shown to operators only.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.core.message import Message
+from mqttlite.extensions.dashboard.api import ask_api, payload_of
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
-from mqttlite.extensions.streams.history import read
-from mqttlite.extensions.streams.routes import finding, first_offset
 from mqttlite.gateway.caller import Caller, Role
+from mqttlite.gateway.problems import Code, Problem
 
 STREAMS: Final = "/ui/streams"
 STREAM: Final = "/ui/stream"
@@ -50,24 +50,35 @@ def add(dashboard: Dashboard) -> None:
     async def stream(
         request: Request, caller: Caller, name: str, partition: int = 0, since: str = "earliest"
     ) -> Response:
-        with finding():
-            state, groups, log = streams.state(name), streams.groups(name), streams.partition(name, partition)
-        messages: list[tuple[int, Message]] = []
-        following = 0
+        state = await ask_api(request, "GET", "streams", name)
+        groups = (await ask_api(request, "GET", "streams", name, "groups"))["items"]
+        readers = (await ask_api(request, "GET", "streams", name, "readers"))["items"]
+        messages: list[dict[str, Any]] = []
+        following, too_large = 0, ""
         if caller.may(Role.OPERATOR):
-            first = await first_offset(log, since, context.read_entries)
-            messages, following = await read(log, first, SHOWN, context.read_entries)
-        groups.sort(key=lambda each: -each.lag)
+            fields = {"partition": str(partition), "since": since, "limit": str(SHOWN)}
+            try:
+                found = await ask_api(request, "GET", "streams", name, "messages", fields=fields)
+            except Problem as problem:
+                if problem.code != Code.TOO_LARGE:
+                    raise
+                too_large = problem.detail
+            else:
+                messages = [{**each, "payload": payload_of(each)} for each in found["messages"]]
+                following = found["next"] if found["next"] < found["end"] else 0
+        groups.sort(key=lambda each: -each["lag"])
         return pages.render(
             "stream.html",
             request,
             caller,
             stream=state,
-            lag=streams.lag(name),
+            node=state.get("node", ""),
+            lag=max((each["lag"] for each in [*groups, *readers]), default=0),
             groups=groups[:PAGE],
             hidden=max(0, len(groups) - PAGE),
             partition=partition,
             since=since,
             messages=messages,
-            following=following if following < log.end else 0,
+            following=following,
+            too_large=too_large,
         )

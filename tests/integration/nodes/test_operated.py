@@ -23,6 +23,7 @@ from mqttlite.gateway.caller import Role
 from mqttlite.gateway.elsewhere import Answered, NodeCaller, Question
 from mqttlite.server import Broker
 from tests.integration.nodes.test_nodes import Fleet, air, client_of, connected, fleet, kept_client, nodes_of
+from tests.integration.nodes.test_places import queues_of
 from tests.support.air import Air
 from tests.support.device import until
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
@@ -540,6 +541,45 @@ async def test_the_dashboard_shows_queues_and_streams_of_other_nodes(three: Thre
     assert "At other nodes Name Messages Consumers Dead letters Topics Node jobs 0 0 0 jobs/# b The commands" in page
     page = text_of(await three.viewer.get("/ui/streams"))
     assert "At other nodes Name Messages Readers Topics Node s 0 0 s/# c The commands" in page
+
+
+async def test_the_dashboard_manages_a_queue_of_another_node(three: Three) -> None:
+    origin = {"Origin": "http://localhost:8080"}
+    async with client_of(three.c) as client:
+        await client.publish("jobs/1", "what waits", qos=1)
+        await until(lambda: queues_of(three.b).state("jobs").depth == 1)
+        page = await three.operator.get("/ui/queue?name=jobs")
+        assert "It is at node b." in text_of(page)
+        assert "what waits" in text_of(page)
+        assert "what waits" not in text_of(await three.viewer.get("/ui/queue?name=jobs"))
+        for action, done in (("pause", "paused"), ("purge", "purged")):
+            answer = await three.operator.post(f"/ui/queue/{action}", data={"name": "jobs"}, headers=origin)
+            assert answer.headers["location"].endswith(f"name=jobs&done={done}")
+        state = queues_of(three.b).state("jobs")
+        assert (state.paused, state.depth) == (True, 0)
+        form = {"name": "jobs", "snapshot": "before"}
+        assert (await three.admin.post("/ui/queue/snapshots/create", data=form, headers=origin)).status_code == 303
+        assert "before" in text_of(await three.viewer.get("/ui/queue?name=jobs"))
+        assert (await three.admin.post("/ui/queues/delete", data={"name": "jobs"}, headers=origin)).status_code == 303
+        await until(lambda: "jobs" not in queues_of(three.b).names)
+        assert (await three.viewer.get("/ui/queue?name=jobs")).status_code == 404
+
+
+async def test_the_dashboard_shows_a_stream_of_another_node_and_says_which_messages_are_too_large(three: Three) -> None:
+    async with client_of(three.b) as client:
+        await client.publish("s/1", b"\xff\xfe", qos=1)
+        await client.publish("s/1", "first", qos=1)
+        page = text_of(await three.operator.get("/ui/stream?name=s&partition=0"))
+        assert "It is at node c." in page
+        pages = [text_of(await three.operator.get(f"/ui/stream?name=s&partition={each}")) for each in range(4)]
+        assert sum("first" in each for each in pages) == 1
+        assert sum("2 B of binary data" in each for each in pages) == 1
+        assert "first" not in text_of(await three.viewer.get("/ui/stream?name=s"))
+        for _ in range(6):
+            await client.publish("s/1", "x" * 900_000, qos=1)
+    at = next(number for number, each in enumerate(pages) if "binary" in each)
+    page = text_of(await three.operator.get(f"/ui/stream?name=s&partition={at}"))
+    assert "They are too large to be shown here: the answer has" in page
 
 
 async def test_bans_of_the_dashboard_hold_at_all_nodes(three: Three, air: Air) -> None:

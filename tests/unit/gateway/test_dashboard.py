@@ -427,6 +427,7 @@ async def test_a_queue_is_looked_after(tmp_path: Path) -> None:
         await broker.commit()
         assert "jobs no consumer 1 " in text_of(await viewer.get("/ui/queues"))
         assert "Queues: jobs" in text_of(await viewer.get("/ui/topic?name=work/1"))
+        assert (await viewer.get("/ui/queue?name=jobs/snapshots")).status_code == 404
         page = await viewer.get("/ui/queue?name=jobs")
         assert "1 work/<a> nacked the consumer refused it 1 " in text_of(page)
         assert ("/ui/queue/purge" in page.text, "six" in page.text) == (False, False)

@@ -1,0 +1,25 @@
+"""What a route of the API answers the caller of a page. So a page shows, and does, what the API would, also with what
+another node has."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+
+from mqttlite.gateway.asking import NO_FIELDS, ask_too, checked
+
+
+async def ask_api(
+    request: Request, method: str, *segments: str, fields: Mapping[str, str] = NO_FIELDS, body: bytes = b""
+) -> Any:
+    """The answer of the route whose path has these segments below `/api/v1`, as values of JSON. Raises `Problem`."""
+    path = "/api/v1/" + "/".join(quote(each, safe="") for each in segments)
+    return checked(await ask_too(request, method, path, fields, body))
+
+
+def payload_of(message: Mapping[str, Any]) -> bytes:
+    """The payload of a message in an answer."""
+    text: str = message["payload"]
+    return base64.b64decode(text) if message["payload_encoding"] == "base64" else text.encode()
