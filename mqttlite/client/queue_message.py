@@ -5,11 +5,10 @@ Invariant: a message is settled once, by `ack` or `nack`; what is said after tha
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
 from typing import Final, Protocol, TypeVar, final
 
-from mqttlite.client.message import Message
 from mqttlite.client.receipts import Receipt
+from mqttlite.client.told_message import ToldMessage
 from mqttlite.wire.packets import Publish
 from mqttlite.wire.reason_codes import ReasonCode
 
@@ -32,23 +31,13 @@ class Owner(Protocol):
 
 
 @final
-class QueueMessage(Message):
+class QueueMessage(ToldMessage):
     """`ack`, `nack` and `extend` may be called in any thread; they return before the broker has heard of it."""
 
-    __slots__ = ("_loop", "_owner", "_way", "arrived_at", "is_settled")
+    __slots__ = ("_loop", "_owner", "arrived_at", "is_settled")
 
     def __init__(self, packet: Publish, receipt: Receipt, owner: Owner) -> None:
-        super().__init__(
-            packet.topic.decode(),
-            packet.payload,
-            packet.qos,
-            packet.retain,
-            packet.dup,
-            packet.packet_id,
-            packet.properties,
-            receipt,
-        )
-        self._way: Final = receipt
+        super().__init__(packet, receipt)
         self._owner: Final = owner
         self._loop: Final = asyncio.get_running_loop()
         self.arrived_at: Final[float] = self._loop.time()
@@ -59,26 +48,13 @@ class QueueMessage(Message):
     @property
     def ack_id(self) -> str:
         """The name of this delivery."""
-        return self._told("ack-id")
-
-    @property
-    def message_id(self) -> str:
-        """The name of the message, which is the same in each delivery."""
-        return self._told("message-id")
+        return self.told("ack-id")
 
     @property
     def attempt(self) -> int:
         """How often it was delivered, with this time; 0 if the broker does not say so."""
-        text = self._told("delivery-attempt")
+        text = self.told("delivery-attempt")
         return int(text) if text.isdecimal() else 0
-
-    @property
-    def publish_time(self) -> datetime | None:
-        """When the broker took the message, if it says so."""
-        try:
-            return datetime.fromisoformat(self._told("publish-time"))
-        except ValueError:
-            return None
 
     @property
     def ordering_key(self) -> str:
@@ -116,7 +92,7 @@ class QueueMessage(Message):
         if self.is_settled:
             return False
         # PUBACK does not acknowledge it, has to wait for others, or can be sent no longer.
-        if self._told("ack") == "explicit" or not self._way.is_next:
+        if self.told("ack") == "explicit" or not self._way.is_next:
             self._owner.tell(ACK, [self.ack_id])
         self.settle(0)
         return True
@@ -146,13 +122,6 @@ class QueueMessage(Message):
         except RuntimeError:
             return asyncio.run_coroutine_threadsafe(_later(act), self._loop).result(_LOOP_S)
         return act()
-
-    def _told(self, name: str) -> str:
-        """The value of a user property that the broker added: it is behind those of the publisher."""
-        for key, value in reversed(self.properties.user_properties):
-            if key == name:
-                return value
-        return ""
 
 
 async def _later(act: Callable[[], T]) -> T:

@@ -3,11 +3,10 @@
 Invariant: a message is committed once, on the connection on which it came, or not at all.
 """
 
-from datetime import datetime
 from typing import Final, Protocol, final
 
-from mqttlite.client.message import Message
 from mqttlite.client.receipts import Receipt
+from mqttlite.client.told_message import ToldMessage
 from mqttlite.wire.packets import Publish
 
 UNKNOWN: Final = -1
@@ -32,23 +31,13 @@ class MemberOfGroup(Protocol):
 
 
 @final
-class StreamMessage(Message):
+class StreamMessage(ToldMessage):
     """`topic`, `payload` and `properties` are as the publisher wrote them."""
 
-    __slots__ = ("_way", "member", "offset", "partition", "stream")
+    __slots__ = ("member", "offset", "partition", "stream")
 
     def __init__(self, packet: Publish, receipt: Receipt, stream: str, member: MemberOfGroup | None) -> None:
-        super().__init__(
-            packet.topic.decode(),
-            packet.payload,
-            packet.qos,
-            packet.retain,
-            packet.dup,
-            packet.packet_id,
-            packet.properties,
-            receipt,
-        )
-        self._way: Final = receipt
+        super().__init__(packet, receipt)
         self.member: Final = member
         """The member of a group to which it came; None for a reading."""
         self.stream: Final = stream
@@ -60,19 +49,6 @@ class StreamMessage(Message):
 
     def __repr__(self) -> str:
         return f"StreamMessage({self.stream}@{self.partition}:{self.offset}, topic={self.topic!r})"
-
-    @property
-    def message_id(self) -> str:
-        """The name of the message, which is the same in all streams and queues; "" if the broker does not say so."""
-        return self.told("message-id")
-
-    @property
-    def publish_time(self) -> datetime | None:
-        """When the broker took the message, in UTC, if it says so."""
-        try:
-            return datetime.fromisoformat(self.told("publish-time"))
-        except ValueError:
-            return None
 
     @property
     def key(self) -> str:
@@ -108,13 +84,6 @@ class StreamMessage(Message):
         if self.member is not None:
             self.member.forget(self)
         return is_committed
-
-    def told(self, name: str) -> str:
-        """The value of a user property that the broker added: it is behind those of the publisher. "" for none."""
-        for key, value in reversed(self.properties.user_properties):
-            if key == name:
-                return value
-        return ""
 
     def _number(self, name: str) -> int:
         text = self.told(name)
