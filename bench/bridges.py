@@ -1,7 +1,7 @@
 """Messages a second through a bridge between two brokers: `python -m bench bridge`.
 
-One client publishes at the first broker, and one with a kept session acknowledges what comes at the second. Both send
-blocks that were made before, so that the brokers are what is measured. Invariant: all messages are of one size.
+Clients publish at the first broker, and one with a kept session acknowledges what comes at the second. They send blocks
+that were made before, so that the brokers are what is measured. Invariant: all messages are of one size.
 """
 
 import json
@@ -10,6 +10,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 from urllib.request import urlopen
@@ -26,11 +27,12 @@ Direction = Literal["out", "in"]
 
 TOPICS: Final = 1_000
 PAYLOAD: Final = b"x" * 64
+PUBLISHERS: Final = 4
 BLOCK: Final = 500
-"""Messages that the publisher sends together, and then waits for their acknowledgements."""
+"""Messages that each publisher sends together, and then waits for their acknowledgements."""
 
 AHEAD: Final = 20_000
-"""How many messages the publisher may be ahead of the subscriber."""
+"""How many messages the publishers may be ahead of the subscriber."""
 
 WARM_UP_S: Final = 1.0
 
@@ -69,17 +71,17 @@ def _rate(source: Path, qos: int, direction: Direction, seconds: float) -> Rate:
         with broker(source, lambda _: (_LIMITS + bridge, "")) as here:
             first, second = (here, there) if direction == "out" else (there, here)
             subscriber = _Subscriber(second, min(qos, 1))
-            publisher = _Publisher(first, qos)
+            publishers = _Publishers(first, qos)
             try:
                 _await(here)
-                publisher.publish_for(WARM_UP_S, subscriber)
+                publishers.publish_for(WARM_UP_S, subscriber)
                 began, received, cpu_s = time.perf_counter(), subscriber.received, here.cpu_s()
-                publisher.publish_for(seconds, subscriber)
+                publishers.publish_for(seconds, subscriber)
                 messages = subscriber.received - received
                 return Rate(messages / (time.perf_counter() - began), (here.cpu_s() - cpu_s) / messages)
             finally:
-                publisher.kernel.close()
                 subscriber.close()
+                publishers.close()
 
 
 def _await(running: Broker) -> None:
@@ -104,9 +106,9 @@ def _dial(running: Broker, name: str, *, is_kept: bool) -> socket.socket:
     return kernel
 
 
-class _Publisher:
+class _Publishers:
     def __init__(self, running: Broker, qos: int) -> None:
-        self.kernel: Final = _dial(running, "publisher", is_kept=False)
+        self._kernels: Final = [_dial(running, f"publisher-{at}", is_kept=False) for at in range(PUBLISHERS)]
         self._qos: Final = qos
         self._sent = 0
         self._block: Final = b"".join(
@@ -125,21 +127,30 @@ class _Publisher:
                 self._publish()
 
     def _publish(self) -> None:
-        self.kernel.sendall(self._block)
-        self._sent += BLOCK
+        self._send(self._block)
+        self._sent += PUBLISHERS * BLOCK
         if self._qos:
             self._await_answers()
         if self._qos == 2:
-            self.kernel.sendall(counted(PUBRELS, 1, BLOCK))
+            self._send(counted(PUBRELS, 1, BLOCK))
             self._await_answers()
+
+    def _send(self, packets: bytes) -> None:
+        for each in self._kernels:
+            each.sendall(packets)
 
     def _await_answers(self) -> None:
         """PUBACKs, PUBRECs or PUBCOMPs. Without a reason code each has four bytes."""
-        left = 4 * BLOCK
-        while left:
-            answers = self.kernel.recv(left)
-            assert answers, "the broker closed the connection"
-            left -= len(answers)
+        for each in self._kernels:
+            left = 4 * BLOCK
+            while left:
+                answers = each.recv(left)
+                assert answers, "the broker closed the connection"
+                left -= len(answers)
+
+    def close(self) -> None:
+        for each in self._kernels:
+            each.close()
 
 
 class _Subscriber(threading.Thread):
@@ -168,7 +179,8 @@ class _Subscriber(threading.Thread):
             if self._qos and count:
                 answers = bytearray(b"\x40\x02\0\0" * count)
                 answers[2::4], answers[3::4] = whole[at::size], whole[at + 1 :: size]
-                self._kernel.sendall(answers)
+                with suppress(OSError):  # the measurement has ended
+                    self._kernel.sendall(answers)
             self.received += count
 
     def close(self) -> None:
