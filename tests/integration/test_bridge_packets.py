@@ -293,6 +293,7 @@ async def test_messages_that_another_broker_did_not_filter_are_filtered_here() -
         await until(gets(seen, "31"))
         found = bridges_of(broker).get("b").view()
         assert (found.received, found.filtered, found.dropped) == (2, 1, {})
+        assert dict(bridges_of(broker).figures())["bridge_filtered"] == [({"bridge": "b"}, 1)]
 
 
 async def test_a_subscription_that_this_broker_refuses_is_said() -> None:
