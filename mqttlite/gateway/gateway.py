@@ -45,7 +45,7 @@ class Gateway:
         self.app: Final[HttpApp] = build_app(context, self.callers)
         tls = context.options.tls
         self._tls: Final = None if tls is None else _TlsFiles(tls, context)
-        self._server: Final = HttpServer(
+        self.server: Final = HttpServer(
             *(self.app, context.options, context.counters),
             None if self._tls is None else self._tls.current,
             self._state_of,
@@ -61,7 +61,7 @@ class Gateway:
     @property
     def port(self) -> int:
         """The real port, once it listens."""
-        return self._server.port
+        return self.server.port
 
     def _state_of(self, tls: ssl.SSLObject) -> dict[str, Any]:
         """The facts of a client's certificate for the requests of its connection."""
@@ -83,20 +83,15 @@ class Gateway:
     def urls(self) -> list[str]:
         """Where it is reached."""
         scheme = "http" if self.context.options.tls is None else "https"
-        return [f"{scheme}://{address}" for address in self._server.addresses]
-
-    @property
-    def server(self) -> HttpServer:
-        """Its connections."""
-        return self._server
+        return [f"{scheme}://{address}" for address in self.server.addresses]
 
     def figures(self) -> HttpFigures:
         """Its counts."""
         counters = self.context.counters
         return HttpFigures(
             requests=dict(counters.requests),
-            connections=self._server.open,
-            turned_away=self._server.turned_away,
+            connections=self.server.open,
+            turned_away=self.server.turned_away,
             received_bytes=counters.received_bytes,
             sent_bytes=counters.sent_bytes,
             slow_readers_cut=counters.slow_readers_cut,
@@ -107,7 +102,7 @@ class Gateway:
         context = self.context
         if context.iam is not None and context.queueing is not None:
             context.iam.follow(context.queueing.queues)
-        await self._server.start()
+        await self.server.start()
         loop = asyncio.get_running_loop()
         self._jobs = [loop.create_task(each()) for each in context.jobs]
 
@@ -115,7 +110,7 @@ class Gateway:
         """No new requests; subscribers end with the core's connections, and pages that are open here."""
         self.app.stopping.set()
         await self._stop_jobs()
-        await self._server.stop_accepting()
+        await self.server.stop_accepting()
 
     async def _stop_jobs(self) -> None:
         for each in self._jobs:
@@ -125,14 +120,14 @@ class Gateway:
     async def emptied(self) -> None:
         """Wait until the last answer is sent."""
         self.context.sessions.stop()
-        await self._server.emptied()
+        await self.server.emptied()
         await self._policies_forgotten()
 
     async def abort(self) -> None:
         """Close what is still open."""
         await self._stop_jobs()
         self.context.sessions.stop()
-        await self._server.abort()
+        await self.server.abort()
         await self._policies_forgotten()
 
     async def _policies_forgotten(self) -> None:

@@ -19,7 +19,8 @@ class ClusterFigures:
     extension: Final = "cluster"
 
     def __init__(self, node: "Node") -> None:
-        self._node: Final = node
+        self.node: Final = node
+        """The machine that serves."""
         self._on_alarm: Callable[[str, bool, str], None] = lambda _alarm, _active, _detail: None
         self._began_at: datetime | None = None
         self._weakness = ""
@@ -34,17 +35,12 @@ class ClusterFigures:
 
     def settled(self) -> None:
         """The broker stops, and has committed what it keeps."""
-        self._node.settled()
+        self.node.settled()
 
     @property
     def machine(self) -> str:
         """The name of this machine."""
-        return self._node.name
-
-    @property
-    def node(self) -> "Node":
-        """The machine that serves."""
-        return self._node
+        return self.node.name
 
     @property
     def began_at(self) -> datetime | None:
@@ -58,7 +54,7 @@ class ClusterFigures:
 
     def values(self) -> Mapping[str, "Values"]:
         """By the names in the manifest."""
-        node = self._node
+        node = self.node
         overview = node.overview()
         return {
             "cluster_serving": [({"machine": node.name}, float(node.role == "serves"))],
@@ -73,8 +69,8 @@ class ClusterFigures:
 
     def sys_values(self) -> Iterator[tuple[str, str]]:
         """Further names below `$SYS/broker/`, with their texts."""
-        overview = self._node.overview()
-        yield "cluster/machine", self._node.name
+        overview = self.node.overview()
+        yield "cluster/machine", self.node.name
         for each in overview.machines:
             yield f"cluster/machines/{each.node}/role", each.role
             yield f"cluster/machines/{each.node}/behind", str(overview.behind(each))
@@ -87,7 +83,7 @@ class ClusterFigures:
 
     def _node_weakness(self) -> str:
         """Why the cluster could lose more than it should, in a sentence; empty if it could not."""
-        node = self._node
+        node = self.node
         if node.log_room.is_silent:
             return "the engine does not answer: messages that are to be kept wait"
         problems = "; ".join(node.machines.problems())

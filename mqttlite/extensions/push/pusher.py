@@ -82,9 +82,9 @@ class Pusher:
         on_gone: Callable[[str], None],
         on_trouble: Callable[[], None],
     ) -> None:
-        self._queue: Final = queue
+        self.queue: Final = queue
         self._subscription: Final = subscription
-        self._target: Final = target
+        self.target: Final = target
         self._origin: Final = target.target.origin
         self._keys: Final = keys_of(target)
         self._feed: Final = feed
@@ -115,16 +115,6 @@ class Pusher:
         self._task: Final = self._loop.create_task(self._run())
 
     # ------------------------------------------------------------------ figures
-
-    @property
-    def queue(self) -> str:
-        """The name of the queue."""
-        return self._queue
-
-    @property
-    def target(self) -> PushTarget:
-        """The target of the push."""
-        return self._target
 
     @property
     def open(self) -> int:
@@ -191,7 +181,7 @@ class Pusher:
                     for entry in entries:
                         self._begin_request(sender, entry)
         except Exception as error:
-            _log.exception("queue %s is not pushed any more: this is a fault of the broker", self._queue)
+            _log.exception("queue %s is not pushed any more: this is a fault of the broker", self.queue)
             self.retire()
             self._on_gone(f"a fault of the broker: {error}")
         finally:
@@ -210,7 +200,7 @@ class Pusher:
                 sender = await self._connect()
             except NotReady as error:
                 if self.trouble != str(error):
-                    _log.error("queue %s is not pushed: %s; the broker tries again", self._queue, error)
+                    _log.error("queue %s is not pushed: %s; the broker tries again", self.queue, error)
                 self.trouble = str(error)
                 self._on_trouble()
                 self._ready.clear()
@@ -219,7 +209,7 @@ class Pusher:
                 wait_s = min(2 * wait_s, MAX_RETRY_S)
                 continue
             if self.trouble:
-                _log.info("queue %s: the push can begin now", self._queue)
+                _log.info("queue %s: the push can begin now", self.queue)
                 self.trouble = ""
                 self._on_trouble()
             self._ready.set()
@@ -256,7 +246,7 @@ class Pusher:
         self._open.pop(task, None)
         self._ready.set()
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("queue %s: a push failed by a fault of the broker", self._queue, exc_info=error)
+            _log.error("queue %s: a push failed by a fault of the broker", self.queue, exc_info=error)
 
     async def _push(self, sender: Sender, entry: Entry, attempt: int, within_s: float) -> None:
         began_in = self.window.round
@@ -289,13 +279,13 @@ class Pusher:
 
     def _request(self, entry: Entry, attempt: int) -> tuple[bytes, dict[str, str]]:
         message = entry.message
-        if self._target.wrapper:
+        if self.target.wrapper:
             body = wrapped(message, self._subscription, attempt)
             headers = {"Content-Type": JSON}
         else:
             body = message.payload
             headers = {"Content-Type": content_type(message)}
-        message_id, timestamp = webhook_id(self._queue, message.number), int(self._wall())
+        message_id, timestamp = webhook_id(self.queue, message.number), int(self._wall())
         headers[ID] = message_id
         headers[TIMESTAMP] = str(timestamp)
         if self._keys:
@@ -310,7 +300,7 @@ class Pusher:
             self.latest_failure = ""
             if self._is_warned:
                 self._is_warned = False
-                _log.info("queue %s: %s takes messages again", self._queue, self._origin)
+                _log.info("queue %s: %s takes messages again", self.queue, self._origin)
 
     def _note_failure(self, result: Result, now: float) -> None:
         self.latest_failure = result.detail
@@ -318,7 +308,7 @@ class Pusher:
         if now >= self._logged_at + LOG_S:
             _log.warning(
                 "queue %s: %s does not take messages: %s (failed requests: %d)",
-                self._queue,
+                self.queue,
                 self._origin,
                 result.detail,
                 self._unlogged,

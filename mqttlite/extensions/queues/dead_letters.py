@@ -77,7 +77,8 @@ class DeadLetters:
     ) -> None:
         self._queue: Final = queue
         self._topic: Final = f"$dlq/{queue}".encode()
-        self._key: Final = f"{LOG_MARK}$dlq/{queue}"
+        self.key: Final = f"{LOG_MARK}$dlq/{queue}"
+        """Its name in the store."""
         self._effects: Final = effects
         self._publish: Final = publish
         self._forward: Final = forward
@@ -98,11 +99,6 @@ class DeadLetters:
     def __len__(self) -> int:
         return len(self._letters)
 
-    @property
-    def key(self) -> str:
-        """Its name in the store."""
-        return self._key
-
     def put(self, entry: Entry, cause: str, detail: str = "") -> None:
         """Implements `DeadLetterBox`."""
         source = entry.message
@@ -121,9 +117,9 @@ class DeadLetters:
         self.causes[cause] = self.causes.get(cause, 0) + 1
         if not self._is_saved:
             self._is_saved = True
-            self._effects.record(SaveRecord(self._key, b""))
+            self._effects.record(SaveRecord(self.key, b""))
         self._add(self._latest, message)
-        kept = Append(self._key, self._latest, Delivery(message, 1, False), mark_of(self._latest, 0))
+        kept = Append(self.key, self._latest, Delivery(message, 1, False), mark_of(self._latest, 0))
         self._effects.record(kept)
         self._effects.charge_change(message)
         self._publish(message)
@@ -147,7 +143,7 @@ class DeadLetters:
     def remove(self, number: int) -> None:
         """Remove a dead letter that is replayed or dropped."""
         self._bytes -= self._effects.memory.let_go(self._letters.pop(number), ENTRY_BYTES)
-        self._effects.record(Finish(self._key, number))
+        self._effects.record(Finish(self.key, number))
 
     def end(self) -> None:
         """The queue is deleted."""
@@ -156,7 +152,7 @@ class DeadLetters:
         self._letters.clear()
         self._bytes = 0
         if self._is_saved:
-            self._effects.record(RemoveRecord(self._key))
+            self._effects.record(RemoveRecord(self.key))
 
     def restore(self, number: int, message: Message) -> None:
         """Restore a dead letter from the store."""
