@@ -29,14 +29,13 @@ EXIT_DENIED: Final = 1
 _ACTIONS: Final = {"read": RECEIVE, "write": PUBLISH, "subscribe": SUBSCRIBE}
 
 
-@click.group(name="acl", context_settings={"help_option_names": ["--help"]})
+@click.group(name="acl")
 def command() -> None:
     """Ask the rules of an ACL file, of topic policies and of dynamic security."""
 
 
 @command.command(
     epilog="Exit codes: 0, allowed; 1, denied; 2, wrong usage or a wrong file.",
-    context_settings={"help_option_names": ["--help"]},
 )
 @click.option("-u", "--user", metavar="NAME", help="The user; without it the client is anonymous.")
 @click.option("-i", "--client-id", metavar="ID", default="test", show_default=True, help="For patterns with %c.")

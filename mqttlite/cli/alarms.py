@@ -9,7 +9,7 @@ from mqttlite.cli.ask_admin import EPILOG, Asker, print_answer, print_entries, r
 _HEADER: Final = ("ALARM", "SINCE", "WHAT")
 
 
-@click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command(epilog=EPILOG)
 @remote_options
 def command(as_json: bool, client: Asker) -> None:
     """List the alarms that are active, at all nodes.

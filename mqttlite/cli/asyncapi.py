@@ -12,7 +12,7 @@ from mqttlite.catalogue.asyncapi import document, servers_of
 from mqttlite.cli.topics import EPILOG, read
 
 
-@click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command(epilog=EPILOG)
 @click.option("-c", "--config", "config_path", metavar="FILE.toml", help="The configuration with the topic policies.")
 @click.option("--data-dir", metavar="DIR", help="The data directory of the broker.  [default: as 'mqttlite serve']")
 @click.option("--title", default="mqttlite", show_default=True, help="The title of the document.")

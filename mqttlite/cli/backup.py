@@ -13,7 +13,7 @@ from mqttlite.cli.data_dir import data_dir_option
 EPILOG: Final = "Exit codes: 0, done; 1, refused or failed, and nothing was changed; 2, wrong usage."
 
 
-@click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command(epilog=EPILOG)
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @data_dir_option
 def command(path: Path, data_dir: Path) -> None:

@@ -35,7 +35,7 @@ def _duration(_context: click.Context, _parameter: click.Parameter, value: str) 
     return int(found[1]) * _UNITS[found[2]]
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """Keep clients, users or addresses out for a while.
 

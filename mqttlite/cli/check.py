@@ -100,7 +100,6 @@ def servers_found(config: Config) -> list[str]:
 @click.command(
     name="check",
     epilog="Exit codes: 0, nothing to mend; 1, it works, and something is weak or odd; 2, something is wrong.",
-    context_settings={"help_option_names": ["--help"]},
 )
 @click.option("--all", "lists_all", is_flag=True, help="List every user, group, policy and topic filter.")
 @click.argument("file", metavar="FILE.toml")

@@ -15,7 +15,7 @@ from mqttlite.cli.sessions import show
 _HEADER: Final = ("CLIENT", "USER", "FROM", "LISTENER", "PROTOCOL", "SINCE", "QUEUED")
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List the connected clients of a running broker, or show one.
 

@@ -12,21 +12,19 @@ from mqttlite.cli.serve_flags import Flags
 from mqttlite.config.default_file import default_file
 
 
-@click.group(name="config", context_settings={"help_option_names": ["--help"]})
+@click.group(name="config")
 def command() -> None:
     """Look at a configuration file."""
 
 
-@command.command(
-    epilog="Exit codes: 0, nothing is wrong; 2, something is.", context_settings={"help_option_names": ["--help"]}
-)
+@command.command(epilog="Exit codes: 0, nothing is wrong; 2, something is.")
 @click.argument("file", metavar="FILE.toml")
 def check(file: str) -> None:
     """Say everything that is wrong with a file, and what a broker would do with it."""
     sys.exit(check_config(file, Flags()))
 
 
-@command.command(context_settings={"help_option_names": ["--help"]})
+@command.command()
 def default() -> None:
     """Print a file with every option, its default, and what it is for."""
     click.echo(default_file(), nl=False)

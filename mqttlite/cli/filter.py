@@ -23,14 +23,13 @@ _SHOWN_CHARACTERS: Final = 60
 """So much of a value is shown."""
 
 
-@click.group(name="filter", context_settings={"help_option_names": ["--help"]})
+@click.group(name="filter")
 def command() -> None:
     """Try out filters: the expressions that say which messages a subscription gets."""
 
 
 @command.command(
     epilog="Exit codes: 0, the message passes; 1, it does not; 2, wrong usage, or the expression is none.",
-    context_settings={"help_option_names": ["--help"]},
 )
 @click.argument("expression")
 @click.argument("message", required=False)

@@ -37,7 +37,6 @@ _STRANGERS: Final = (
 
 @click.command(
     epilog="Exit codes: 0, it is well; 1, it is not, or does not answer; 2, wrong usage.",
-    context_settings={"help_option_names": ["--help"]},
 )
 @options
 @click.option(

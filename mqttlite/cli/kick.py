@@ -10,7 +10,7 @@ import click
 from mqttlite.cli.ask_admin import EPILOG, Asker, NotFound, ask_each, counted, print_sentence, remote_options
 
 
-@click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command(epilog=EPILOG)
 @click.argument("client_ids", metavar="CLIENT_ID...", nargs=-1, required=True)
 @remote_options
 def command(client_ids: tuple[str, ...], as_json: bool, client: Asker) -> None:

@@ -80,7 +80,7 @@ def _show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool)
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["--help"], "max_content_width": 100})
+@click.group(cls=LazyGroup, context_settings={"max_content_width": 100})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
 )

@@ -23,7 +23,6 @@ from mqttlite.security.password_file import (
 
 @click.command(
     epilog="Exit codes: 0, done; 1, refused or failed, and the file is as it was; 2, wrong usage.",
-    context_settings={"help_option_names": ["--help"]},
 )
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.argument("user", metavar="USER")

@@ -11,7 +11,7 @@ from mqttlite.cli.backup import EPILOG, described
 from mqttlite.cli.data_dir import data_dir_option
 
 
-@click.command(epilog=EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command(epilog=EPILOG)
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @data_dir_option
 def command(path: Path, data_dir: Path) -> None:

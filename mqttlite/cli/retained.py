@@ -22,7 +22,7 @@ from mqttlite.cli.ask_admin import (
 from mqttlite.cli.listing_group import ListingGroup
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List, get or remove the retained messages of a running broker.
 

@@ -63,7 +63,7 @@ Exit codes:
 """
 
 
-@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command(epilog=_EPILOG)
 @click.option("-c", "--config", "config_path", metavar="FILE.toml", help="Read the configuration from a file.")
 @config_flags
 @click.option("--insecure-debug", is_flag=True, help="Allow flags that give secrets away, such as --tls-keylog.")

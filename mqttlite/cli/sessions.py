@@ -29,7 +29,7 @@ from mqttlite.cli.top_words import printable
 _HEADER: Final = ("CLIENT", "STATE", "SUBSCRIPTIONS", "QUEUED", "UNACKNOWLEDGED", "ENDS")
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List, show or end the sessions of a running broker, also those of offline clients.
 

@@ -31,12 +31,11 @@ _EXIT_CODES: Final = (
     "no such key."
 )
 
-_HELP: Final = {"help_option_names": ["--help"]}
 
 Role = Literal["user", "viewer", "operator", "admin"]
 
 
-@click.group(cls=ListingGroup, context_settings=_HELP)
+@click.group(cls=ListingGroup)
 def command() -> None:
     """Make, list and revoke API keys: the credentials of programs and people over HTTP.
 
@@ -163,7 +162,7 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, value: str |
     return int(found[1]) * _UNITS[found[2]]
 
 
-@command.command(epilog=_EXIT_CODES, context_settings=_HELP)
+@command.command(epilog=_EXIT_CODES)
 @click.option(
     "--role",
     type=click.Choice(ROLES),
@@ -183,7 +182,7 @@ def new(role: Role, user: str | None, lifetime_s: int | None, note: str, keys: _
     click.echo(f"key {key_id} ({role}) was added to {where}; this is the only time that it is shown", err=True)
 
 
-@command.command("list", epilog=_EXIT_CODES, context_settings=_HELP)
+@command.command("list", epilog=_EXIT_CODES)
 @click.option("--json", "as_json", is_flag=True, help="As JSON, a line for each key.")
 @_where_options
 def list_(as_json: bool, keys: _File | _Remote) -> None:
@@ -196,7 +195,7 @@ def list_(as_json: bool, keys: _File | _Remote) -> None:
             click.echo(f"{key['id']}  {key['role']:8}  {key['user'] or '-':16}  {ends}  {key['note']}".rstrip())
 
 
-@command.command("revoke", epilog=_EXIT_CODES, context_settings=_HELP)
+@command.command("revoke", epilog=_EXIT_CODES)
 @click.argument("key_id", metavar="ID")
 @_where_options
 def revoke_(key_id: str, keys: _File | _Remote) -> None:

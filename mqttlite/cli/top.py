@@ -37,7 +37,6 @@ Status = dict[str, Any]
 
 @click.command(
     epilog="Exit codes: 0, also for q; 1, the broker does not answer; 2, wrong usage; 130, interrupted.",
-    context_settings={"help_option_names": ["--help"]},
 )
 @place_options
 @click.option("--once", is_flag=True, help="Print the figures once, as text, and exit.")

@@ -26,7 +26,7 @@ _HEADER = ("TOPICS", "OWNER", "CLASS", "ACCESS", "SCHEMA", "DESCRIPTION")
 EPILOG = "Exit codes: 0, done; 2, wrong usage or a wrong file."
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """Say what topics are for; list, make or forget topics with an owner, over HTTP (--url)."""
 

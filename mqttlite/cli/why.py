@@ -23,7 +23,6 @@ EXIT_INTERRUPTED: Final = 130
 @click.command(
     epilog="Exit codes: 0, the log knows of it; 1, it does not, or the broker does not answer; 2, wrong usage; "
     "130, --follow was interrupted.",
-    context_settings={"help_option_names": ["--help"]},
 )
 @click.argument("target", metavar="[MESSAGE_ID|TOPIC|CLIENT_ID]", required=False)
 @click.option("--client", metavar="CLIENT_ID", help="Only what became of it for this client, or what it published.")

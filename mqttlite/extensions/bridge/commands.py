@@ -26,7 +26,7 @@ _HEADER: Final = ("NAME", "STATE", "ADDRESS", "WAITING", "SENT", "RECEIVED", "DR
 _TOPICS: Final = ("DIRECTION", "QOS", "HERE", "THERE", "RETAINED", "FILTER")
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List, look at, add, remove, pause or resume bridges to other brokers.
 

@@ -38,7 +38,7 @@ Exit codes:
 T = TypeVar("T")
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List the machines of a cluster, or let another one serve.
 

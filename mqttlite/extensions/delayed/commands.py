@@ -25,7 +25,7 @@ from mqttlite.cli.listing_group import ListingGroup
 _HEADER = ("NUMBER", "DUE", "QOS", "BYTES", "TOPIC")
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List or cancel the messages that were published to $delayed/..., and that a running broker publishes later.
 

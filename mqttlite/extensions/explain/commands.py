@@ -62,7 +62,7 @@ _options: Final = with_options(
 """The options of both commands."""
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group()
 def command() -> None:
     """Say what would become of a message or a subscription, and why.
 
@@ -70,7 +70,7 @@ def command() -> None:
     """
 
 
-@command.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
+@command.command(epilog=_EPILOG)
 @click.argument("topic")
 @click.option("-r", "--retain", is_flag=True, help="The message is to be retained.")
 @click.option(
@@ -116,7 +116,7 @@ def publish(
     _show(found, options["as_json"], _about_publish)
 
 
-@command.command(epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
+@command.command(epilog=_EPILOG)
 @click.argument("topic_filter", metavar="FILTER")
 @_options
 def subscribe(topic_filter: str, **options: Any) -> None:

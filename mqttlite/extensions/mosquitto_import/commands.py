@@ -18,7 +18,7 @@ Exit codes:
 """
 
 
-@click.command(name="import", epilog=_EPILOG, context_settings={"help_option_names": ["--help"]})
+@click.command(name="import", epilog=_EPILOG)
 @click.argument("path", metavar="MOSQUITTO.CONF", type=click.Path(path_type=Path))
 def command(path: Path) -> None:
     """Print a mosquitto.conf as a configuration file of mqttlite.

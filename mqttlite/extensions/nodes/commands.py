@@ -34,7 +34,7 @@ LOOK_S: Final = 0.5
 """How often it is looked how far a node is."""
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """Look at the nodes of which a running broker is one, take one out of service, and spread queues over them.
 

@@ -34,7 +34,7 @@ _filter_option: Final = click.option(
 _dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only say how many it would be.")
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List, show, replay or drop dead letters: messages that a queue could not deliver.
 

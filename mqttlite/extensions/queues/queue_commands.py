@@ -51,7 +51,7 @@ def push_options(function: F) -> F:
     return function
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List, make, look at, purge, pause, seek or delete queues, from which consumers of $queue/NAME are served.
 
@@ -315,7 +315,7 @@ def seek(name: str, time: str | None, snapshot: str | None, as_json: bool, clien
     _done(found, as_json, f"Queue {name} is at {time or snapshot}: {waiting} in it.")
 
 
-@command.group("snapshot", context_settings={"help_option_names": ["--help"]})
+@command.group("snapshot")
 def snapshot_group() -> None:
     """Make, list or delete snapshots of queues, to seek back to."""
 

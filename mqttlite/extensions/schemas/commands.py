@@ -47,7 +47,7 @@ _type_option: Final = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["--help"]})
+@click.group()
 def command() -> None:
     """Register, list, compare or delete the schemas of a running broker.
 

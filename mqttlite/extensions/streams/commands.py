@@ -43,7 +43,7 @@ _TELL_S: Final = 5.0
 _PROGRESS_HELP: Final = "Where it keeps how far it is.  [default: import-NAME-into-NAME.json in FOLDER]"
 
 
-@click.group(cls=ListingGroup, context_settings={"help_option_names": ["--help"]})
+@click.group(cls=ListingGroup)
 def command() -> None:
     """List, make, look at, read or delete streams, whose messages are read by subscribing to $stream/NAME.
 
