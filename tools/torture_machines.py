@@ -46,6 +46,7 @@ max_queued_bytes = 10_000_000_000
 [[queues]]
 name = "jobs"
 filters = ["jobs/#"]
+max_attempts = 100  # a consumer that comes again and again while the engine is silent uses them up
 [[streams]]
 name = "events"
 filters = ["events/#"]
@@ -217,12 +218,15 @@ class Machines:
     async def hand_over(self, command: list[str]) -> str:
         """Let another machine serve; return what the command says."""
         arguments = [*command, "cluster", "hand-over", "--config", str(self.config(0))]
-        process = await asyncio.create_subprocess_exec(
-            *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        said, _ = await process.communicate()
-        assert process.returncode == 0, said.decode()
-        return said.decode().strip()
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                process = await asyncio.create_subprocess_exec(
+                    *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+                )
+                said, _ = await process.communicate()
+                if b"the engine is not available" not in said:  # it may have begun just now
+                    assert process.returncode == 0, said.decode()
+                    return said.decode().strip()
 
     def close(self) -> None:
         """End all that still runs."""
