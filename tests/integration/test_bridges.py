@@ -254,6 +254,38 @@ async def test_a_bridge_connects_over_websocket(rig: Rig, certs: Path, is_tls: b
         assert sorted(each.payloads) == sorted(2 * [str(number) for number in range(100)])
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("thermometer", {}, ""),
+        ("thermometer", {"server_name": "localhost"}, ""),
+        ("thermometer", {"server_name": "other.example"}, "Hostname mismatch"),
+        ("thermometer", {"server_name": "other.example", "insecure": True}, ""),
+        ("", {}, "client certificate"),
+    ],
+)
+async def test_a_bridge_connects_over_tls_with_its_certificate(
+    rig: Rig, certs: Path, name: str, options: dict[str, Any], said: str
+) -> None:
+    authority = {"ca_file": str(certs / "ca.crt")}
+    server = {
+        "cert_file": str(certs / "server.crt"),
+        "key_file": str(certs / "server.key"),
+        "require_client_cert": True,
+    }
+    client = {"cert_file": str(certs / f"{name}.crt"), "key_file": str(certs / f"{name}.key")} if name else {}
+    there = await start(rig, listeners=[{"port": 0, "tls": {**authority, **server}}])
+    here = await start(rig, bridges=[bridge(there.port, tls={**authority, **client, **options})])
+    seen = Seen(there)
+    found = bridges_of(here).get("b")
+    await until(lambda: found.has_tried or found.state == "connected")
+    assert found.state == ("away" if said else "connected")
+    assert said in found.reason
+    await here.publish("out", "x", qos=1)
+    if not said:
+        await until(lambda: seen.payloads == ["x"])
+
+
 async def test_only_what_passes_a_filter_crosses_the_link(rig: Rig) -> None:
     there = await start(rig)
     topics = [
