@@ -10,7 +10,7 @@ from mqttlite.assembly.runtime import Runtime
 from mqttlite.event_hub import CoreTracer, Listener, NoMessages
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.operations.reports import Reports
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.recent_events import RecentEvents
 

@@ -21,7 +21,7 @@ from mqttlite.config.metrics import MetricsOptions
 from mqttlite.config.options import TelemetryOptions
 from mqttlite.config.shape import Problem
 from mqttlite.extensions.built_in import BUILT_IN
-from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.upgrade import WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -23,8 +23,7 @@ from mqttlite.security.api_keys import FILE_NAME as API_KEY_FILE_NAME
 from mqttlite.security.api_keys import ApiKeyFileError
 from mqttlite.security.api_keys import load as load_api_keys
 from mqttlite.security.certificate_expiry import ends_of, expiry_warnings
-from mqttlite.security.dynamic_security import DynamicSecurityError, path_of
-from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
+from mqttlite.security.dynamic_security import DynamicSecurityError, DynamicSecurityOptions, path_of
 from mqttlite.security.dynamic_security.document import load as load_dynamic_security
 from mqttlite.security.password_file import PasswordFileError
 from mqttlite.security.password_file import load as load_users

@@ -23,9 +23,9 @@ from mqttlite.config.quotas import QuotaOptions
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import MAX_RETAINED_EXPIRIES, Limits, OverloadLimits
 from mqttlite.extensions.built_in import refusal
-from mqttlite.net.proxy_protocol import Options as ProxyOptions
-from mqttlite.net.upgrade import Options as WebSocketOptions
-from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
+from mqttlite.net.proxy_protocol import ProxyOptions
+from mqttlite.net.upgrade import WebSocketOptions
+from mqttlite.security.dynamic_security import DynamicSecurityOptions
 from mqttlite.security.http_authenticator import HttpAuthOptions
 from mqttlite.security.identity import IdentitySource
 from mqttlite.security.jail import JailOptions
@@ -34,8 +34,8 @@ from mqttlite.security.tls import TlsOptions
 from mqttlite.security.token_options import TokenOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.security.verified import CACHE_S
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
-from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
+from mqttlite.telemetry.sys_topics import SysOptions
 from mqttlite.topics.names import check_filter
 from mqttlite.wire.constants import NEVER_EXPIRES
 from mqttlite.wire.errors import TopicFilterInvalid

@@ -11,8 +11,7 @@ from typing import Final
 from mqttlite.config.http import OWN_PATHS, HttpOptions, is_prefix
 from mqttlite.gateway.bodies import Message, Scope, Send
 from mqttlite.gateway.problems import Code, Problem
-from mqttlite.net.proxy_protocol import Options as ProxyOptions
-from mqttlite.net.proxy_protocol import Proxies
+from mqttlite.net.proxy_protocol import Proxies, ProxyOptions
 
 INGRESS: Final = b"x-ingress-path"
 """Home Assistant's. It shows pages in a frame of its own page, which is of the same site."""

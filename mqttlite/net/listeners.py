@@ -33,7 +33,7 @@ from mqttlite.net.link import LINGER_S, Link, LinkPort, ProxiedTls, format_addre
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.net.proxy_protocol import BadHeader, Proxies, read_header
 from mqttlite.net.tls import Handshake
-from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.upgrade import WebSocketOptions
 
 if TYPE_CHECKING:
     from mqttlite.net.websocket import WebSocket

@@ -53,7 +53,7 @@ class Origin(NamedTuple):
     """Its TLS with the proxy."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The proxies that must send a header. No other peer may connect to the listener."""
 
     trusted: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class BadHeader(ConnectionError):
 class Proxies:
     """The proxies of one listener."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ProxyOptions) -> None:
         self._networks: Final = tuple(ipaddress.ip_network(network) for network in options.trusted)
 
     def trusts(self, peername: object) -> bool:

@@ -26,7 +26,7 @@ _SHOWN: Final = 200
 """The most characters of a client's text in a log line."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WebSocketOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The WebSocket endpoint of a listener, and the web sites that may use it."""
 
     path: str = "/mqtt"
@@ -68,7 +68,7 @@ class Refused(Exception):
         self.response: Final = "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def upgrade(head: bytes, options: Options, *, secure: bool) -> bytes:
+def upgrade(head: bytes, options: WebSocketOptions, *, secure: bool) -> bytes:
     """The response that opens the WebSocket. `secure` says that the request came over TLS. Raises `Refused`."""
     request = _parse(head)
     headers = _Headers(request.headers)
@@ -119,7 +119,7 @@ def _accept(key: str, subprotocol: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _is_listed(origin: str, options: Options) -> bool:
+def _is_listed(origin: str, options: WebSocketOptions) -> bool:
     return "*" in options.origins or origin.lower() in map(str.lower, options.origins)
 
 

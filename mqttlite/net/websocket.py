@@ -21,7 +21,7 @@ from wsproto.frame_protocol import CloseReason as Code
 from mqttlite.core.reasons import CloseReason
 from mqttlite.net.frame_queue import PART_FRAMES, FrameQueue
 from mqttlite.net.link import DISCARD_S, LINGER_S, Link, format_address
-from mqttlite.net.upgrade import HEAD_BYTES, Options, Refused, upgrade
+from mqttlite.net.upgrade import HEAD_BYTES, Refused, WebSocketOptions, upgrade
 from mqttlite.wire.framer import packet_size
 
 MAX_LATE_FRAMES: Final = 1_024
@@ -55,7 +55,7 @@ class WebSocket(asyncio.Protocol):
     def __init__(
         self,
         link: Link,
-        options: Options,
+        options: WebSocketOptions,
         timeout_s: float,
         queue: FrameQueue,
         on_open: "Callable[[WebSocket], None]",

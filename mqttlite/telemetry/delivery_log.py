@@ -24,7 +24,7 @@ _MESSAGE_ID: Final = re.compile(r"[0-9]{16,17}")
 """The microseconds since 1970 have 16 digits until the year 2286."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DeliveryLogOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages the delivery log knows, and how many."""
 
     topics: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class DeliveryLog:
     """`clock` shows the broker's seconds."""
 
-    def __init__(self, options: Options, wall: Wall, *, clock: Callable[[], float]) -> None:
+    def __init__(self, options: DeliveryLogOptions, wall: Wall, *, clock: Callable[[], float]) -> None:
         self.options: Final = options
         self.has_forgotten: bool = False
         """Whether entries have left it."""

@@ -14,8 +14,7 @@ from mqttlite.core.reasons import BUFFER_FULL, FILTER_MISMATCH, QUEUE_FULL, coun
 from mqttlite.core.tracer import BACKPRESSURE, OFFLINE, WINDOW_FULL
 from mqttlite.event_hub import Link, Listener
 from mqttlite.telemetry.answers import Answers
-from mqttlite.telemetry.delivery_log import DeliveryLog
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLog, DeliveryLogOptions
 from mqttlite.telemetry.histograms import STAGES, Histogram
 from mqttlite.telemetry.queue_attempts import QueueAttempts
 from mqttlite.telemetry.recent_events import RecentEvents

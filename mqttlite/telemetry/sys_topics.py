@@ -44,7 +44,7 @@ _NO_LEVEL: Final = str.maketrans("/+#\0", "____")
 _UNPUBLISHED: Final = "connects"
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SysOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How often `$SYS` is published, and whether clients that connect and disconnect are announced."""
 
     interval_s: float = 10.0

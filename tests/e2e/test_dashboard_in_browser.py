@@ -13,7 +13,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from tests.support.axe import axe_core, violations
 from tests.support.browser import Browser, Page
 from tests.support.gateway import GatewayUnderTest, running_gateway

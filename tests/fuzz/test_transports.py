@@ -9,7 +9,7 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
 
 from mqttlite.net.proxy_protocol import BadHeader, parse_body, parse_line, parse_tls
-from mqttlite.net.upgrade import Options, Refused, upgrade
+from mqttlite.net.upgrade import Refused, WebSocketOptions, upgrade
 from tests.support.web import request
 from tests.unit.net.test_websocket import Bench
 
@@ -56,7 +56,7 @@ async def test_a_websocket_swallows_what_it_cannot_read(
 def test_a_request_is_answered_or_refused(changes: list[tuple[int, int]]) -> None:
     head = damaged(request(origin="http://localhost"), changes).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
     with contextlib.suppress(Refused):
-        assert upgrade(head, Options(), secure=False).startswith(b"HTTP/1.1 101 ")
+        assert upgrade(head, WebSocketOptions(), secure=False).startswith(b"HTTP/1.1 101 ")
 
 
 @given(st.integers(0, 255), st.integers(0, 255), st.binary(max_size=240))

@@ -9,7 +9,7 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions
 from mqttlite.config.checks import file_problems, warnings
-from mqttlite.security.dynamic_security import Options, path_of
+from mqttlite.security.dynamic_security import DynamicSecurityOptions, path_of
 from mqttlite.security.dynamic_security.document import dump, load
 from mqttlite.security.dynamic_security.model import Acl, Client, Role, State
 from mqttlite.security.dynamic_security.passwords import Passwords
@@ -41,7 +41,7 @@ async def file(tmp_path: Path) -> Path:
 
 async def broker_of(rig: Rig, file: Path, **options: object) -> Broker:
     listener = ListenerOptions(port=0, **options)  # type: ignore[arg-type]
-    return await rig.broker(Config(listeners=(listener,), dynamic_security=Options(file=str(file))))
+    return await rig.broker(Config(listeners=(listener,), dynamic_security=DynamicSecurityOptions(file=str(file))))
 
 
 async def login(rig: Rig, broker: Broker, username: str, client_id: str = "", version: int = V5) -> Device:
@@ -205,7 +205,7 @@ def content(path: Path) -> str:
 
 
 async def test_a_broken_file_stops_the_start_and_stays(rig: Rig, broken: Path) -> None:
-    config = Config(listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(broken)))
+    config = Config(listeners=(ListenerOptions(port=0),), dynamic_security=DynamicSecurityOptions(file=str(broken)))
     expected = f"dynamic_security.file: {broken}: clients[0].username must be a text"
     with pytest.raises(ConfigError, match="clients"):
         await rig.broker(config)
@@ -216,11 +216,13 @@ async def test_a_broken_file_stops_the_start_and_stays(rig: Rig, broken: Path) -
 
 async def test_options_that_contradict_it_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^dynamic_security.file is missing, and so is data_dir"):
-        Broker(Config(dynamic_security=Options(), data_dir=""))
+        Broker(Config(dynamic_security=DynamicSecurityOptions(), data_dir=""))
     with pytest.raises(ConfigError, match=r"^dynamic_security.file is missing, and so is data_dir"):
-        await Broker(Config(dynamic_security=Options())).start()
-    config = Config(dynamic_security=Options(), data_dir=str(tmp_path), listeners=(ListenerOptions(host="0.0.0.0"),))
-    assert path_of(Options(), str(tmp_path)) == tmp_path / "dynamic-security.json"
+        await Broker(Config(dynamic_security=DynamicSecurityOptions())).start()
+    config = Config(
+        dynamic_security=DynamicSecurityOptions(), data_dir=str(tmp_path), listeners=(ListenerOptions(host="0.0.0.0"),)
+    )
+    assert path_of(DynamicSecurityOptions(), str(tmp_path)) == tmp_path / "dynamic-security.json"
     assert not config.lets_anybody_in(config.listeners[0])
     assert any("passwords over the network without encryption" in sentence for sentence in warnings(config))
     Broker(config)

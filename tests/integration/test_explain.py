@@ -15,7 +15,7 @@ from mqttlite.config import Config, ListenerOptions, load_config
 from mqttlite.core.limits import Limits
 from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.security.api_keys import FILE_NAME, add
-from mqttlite.security.dynamic_security import Options
+from mqttlite.security.dynamic_security import DynamicSecurityOptions
 from mqttlite.security.dynamic_security.document import dump
 from mqttlite.security.dynamic_security.model import Acl, Client, Role, State
 from mqttlite.security.dynamic_security.passwords import Passwords
@@ -301,7 +301,9 @@ async def test_dynamic_security_and_an_acl_file_must_both_allow(
     rig: Rig, directory: Path, dynamic: Path, acl: Path
 ) -> None:
     config = Config(
-        listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(dynamic)), acl_file=str(acl)
+        listeners=(ListenerOptions(port=0),),
+        dynamic_security=DynamicSecurityOptions(file=str(dynamic)),
+        acl_file=str(acl),
     )
     broker = await rig.broker(config)
     ann = await rig.device(broker.port, "ann", username="ann", password=b"secret")
@@ -386,7 +388,9 @@ async def test_acl_test_and_check_know_dynamic_security(directory: Path, dynamic
 async def test_a_client_whose_role_is_removed_stops_receiving(rig: Rig, directory: Path, dynamic: Path) -> None:
     """Everybody may receive by default, as with Mosquitto: the subscription is what the role allowed."""
     config = Config(
-        listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(dynamic)), data_dir=str(directory)
+        listeners=(ListenerOptions(port=0),),
+        dynamic_security=DynamicSecurityOptions(file=str(dynamic)),
+        data_dir=str(directory),
     )
     broker = await rig.broker(config)
     root = await rig.device(broker.port, "root", username="root", password=b"secret")
@@ -421,7 +425,9 @@ async def test_a_permission_removed_from_a_role_while_no_broker_ran_stays_remove
     rig: Rig, directory: Path, dynamic: Path
 ) -> None:
     config = Config(
-        listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(dynamic)), data_dir=str(directory)
+        listeners=(ListenerOptions(port=0),),
+        dynamic_security=DynamicSecurityOptions(file=str(dynamic)),
+        data_dir=str(directory),
     )
     async with Broker(config) as broker:
         ann = await rig.device(broker.port, "ann", username="ann", password=b"secret", expiry=100)

@@ -31,7 +31,7 @@ from mqttlite.config.http import HttpOptions
 from mqttlite.extensions import ending
 from mqttlite.extensions.publish_hook import Result
 from mqttlite.extensions.queues.options import DeliveryOptions
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Ack, Disconnect, Publish
 from tests.integration.conftest import Rig

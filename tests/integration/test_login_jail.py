@@ -14,13 +14,13 @@ from mqttlite.client import Client
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.event_hub import Jailed, Listener
 from mqttlite.extensions.dataset.options import TelemetryOptions
-from mqttlite.net.proxy_protocol import Options as ProxyOptions
+from mqttlite.net.proxy_protocol import ProxyOptions
 from mqttlite.security.authenticator import Credentials
 from mqttlite.security.jail import JailOptions
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.server import Broker
-from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.telemetry.sys_topics import SysOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Connack
 from tests.integration.conftest import Rig

@@ -35,12 +35,12 @@ from mqttlite.security.topic_policies import TopicPolicyOptions
 from mqttlite.server import Broker
 from mqttlite.store.memory import MemoryStore
 from mqttlite.telemetry import metrics, snapshot
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.telemetry.following import LEASE_S, MAX_FOLLOWED
 from mqttlite.telemetry.histograms import Histogram
 from mqttlite.telemetry.snapshot import SLICE
 from mqttlite.telemetry.status import status as format_status
-from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.telemetry.sys_topics import SysOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Will
 from tests.integration.conftest import Rig

@@ -30,7 +30,7 @@ from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.wire.packets import Ack
 from tests.integration.conftest import Rig
 from tests.support.device import until

@@ -16,7 +16,7 @@ from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.server import Broker
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.wire.constants import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V311
 from mqttlite.wire.packets import Ack, Publish
 from tests.integration.conftest import Rig

@@ -14,7 +14,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.reasons import HoldReason
 from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.server import Broker
-from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.telemetry.sys_topics import SysOptions
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Connack, Publish, Will
 from mqttlite.wire.properties import Properties

@@ -12,7 +12,7 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.extensions.dataset.options import TelemetryOptions
-from mqttlite.net.proxy_protocol import Options as ProxyOptions
+from mqttlite.net.proxy_protocol import ProxyOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Disconnect

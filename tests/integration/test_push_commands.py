@@ -20,8 +20,8 @@ from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.extensions.queues.push_target import PushTarget, new_secret
 from mqttlite.gateway.caller import Role
 from mqttlite.server import Broker
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
-from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
+from mqttlite.telemetry.sys_topics import SysOptions
 from tests.support.device import Device, until
 from tests.support.gateway import running_gateway
 from tests.support.receiver import Receiver

@@ -16,8 +16,8 @@ from mqttlite.config.metrics import MetricsOptions
 from mqttlite.extensions.queues.options import QueueOptions, RetryOptions
 from mqttlite.extensions.queues.properties import time_text
 from mqttlite.server import Broker
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
-from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
+from mqttlite.telemetry.sys_topics import SysOptions
 from mqttlite.wire.constants import PUBACK
 from mqttlite.wire.packets import Ack, Publish
 from tests.integration.conftest import Rig

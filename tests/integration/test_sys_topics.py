@@ -14,7 +14,7 @@ import pytest
 
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
 from mqttlite.server import Broker
-from mqttlite.telemetry.sys_topics import Options
+from mqttlite.telemetry.sys_topics import SysOptions
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Disconnect, Publish
 from tests.integration.conftest import Rig
@@ -28,7 +28,7 @@ SAID_LATER = {"$SYS/broker/clients/maximum"}
 
 
 async def broker_with(rig: Rig, **options: object) -> Broker:
-    config = Config(listeners=(ListenerOptions(port=0, name="front"),), sys=Options(**options))  # type: ignore[arg-type]
+    config = Config(listeners=(ListenerOptions(port=0, name="front"),), sys=SysOptions(**options))  # type: ignore[arg-type]
     return await rig.broker(config)
 
 

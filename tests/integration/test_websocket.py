@@ -18,8 +18,7 @@ from mqttlite.config import Config, ListenerOptions
 from mqttlite.core.limits import Limits
 from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.net.link import LINGER_S
-from mqttlite.net.upgrade import HEAD_BYTES
-from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.upgrade import HEAD_BYTES, WebSocketOptions
 from mqttlite.net.websocket import WebSocket
 from mqttlite.security.tls import TlsOptions
 from mqttlite.server import Broker

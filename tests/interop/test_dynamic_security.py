@@ -16,7 +16,7 @@ import pytest
 
 from mqttlite.client import Client, MqttError
 from mqttlite.config import Config, ListenerOptions
-from mqttlite.security.dynamic_security import Options
+from mqttlite.security.dynamic_security import DynamicSecurityOptions
 from mqttlite.server import Broker
 
 pytestmark = pytest.mark.slow
@@ -241,7 +241,7 @@ def file(tmp_path: Path) -> Path:
 
 @contextmanager
 def ours(file: Path) -> Iterator[int]:
-    config = Config(listeners=(ListenerOptions(port=0),), dynamic_security=Options(file=str(file)))
+    config = Config(listeners=(ListenerOptions(port=0),), dynamic_security=DynamicSecurityOptions(file=str(file)))
     with Broker(config) as broker:
         yield broker.port
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from mqttlite import Broker, Config, ListenerOptions, TlsOptions
-from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.upgrade import WebSocketOptions
 from mqttlite.wire.packets import Ack, Publish
 from tests.interop.support import JS, tool
 from tests.support.device import Device, until

@@ -123,11 +123,11 @@ async def test_alerts_reach_subscribers_where_the_broker_permits_it(capsys: pyte
 
     from mqttlite import Broker, Client
     from mqttlite.config import Config, ListenerOptions
-    from mqttlite.telemetry.sys_topics import Options
+    from mqttlite.telemetry.sys_topics import SysOptions
     from spark_analytics.alerts import Alerts, Target
 
     findings = [finding("silent", "meter/7"), finding("reconnect_storm", None)]
-    config = Config(listeners=(ListenerOptions(port=0),), sys=Options(publishers=("spark-analytics",)))
+    config = Config(listeners=(ListenerOptions(port=0),), sys=SysOptions(publishers=("spark-analytics",)))
     async with Broker(config) as broker, Client("127.0.0.1", broker.port) as client:
         await client.subscribe("$SYS/analytics/alerts/#", qos=1)
         await asyncio.to_thread(Alerts(Target("127.0.0.1", broker.port, False, None, None)).publish, findings)

@@ -14,7 +14,7 @@ from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.extensions.dataset.options import TelemetryOptions
 from mqttlite.security.tls import TlsOptions
-from mqttlite.telemetry.sys_topics import Options as SysOptions
+from mqttlite.telemetry.sys_topics import SysOptions
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "configuration.md"
 

@@ -15,7 +15,7 @@ from mqttlite.security.dynamic_security.model import State, changed_users
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
 
-__all__ = ["DynamicSecurity", "DynamicSecurityError", "Options", "path_of"]
+__all__ = ["DynamicSecurity", "DynamicSecurityError", "DynamicSecurityOptions", "path_of"]
 
 _log = logging.getLogger("mqttlite.security")
 
@@ -23,7 +23,7 @@ FILE_NAME: Final = "dynamic-security.json"
 """Its name in the data directory, if the configuration names no file."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DynamicSecurityOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Users and their permissions that clients change with Mosquitto's dynamic security commands."""
 
     file: str | None = None
@@ -35,7 +35,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     `MOSQUITTO_DYNSEC_PASSWORD`, or a password by chance in `<file>.pw`."""
 
 
-def path_of(options: Options, data_dir: str | None) -> Path | None:
+def path_of(options: DynamicSecurityOptions, data_dir: str | None) -> Path | None:
     """The path of the file; None if neither option is set."""
     if options.file is not None:
         return Path(options.file)
@@ -45,7 +45,7 @@ def path_of(options: Options, data_dir: str | None) -> Path | None:
 class DynamicSecurity:
     """The rules and authenticators over one file. Commands change its `rules` and `passwords`."""
 
-    def __init__(self, path: Path, options: Options, roles_in_use: Callable[[], Iterable[int]]) -> None:
+    def __init__(self, path: Path, options: DynamicSecurityOptions, roles_in_use: Callable[[], Iterable[int]]) -> None:
         """`roles_in_use` is that of `DynamicRules`. Raises `DynamicSecurityError`."""
         self.path: Final = path
         self.is_new: Final = not path.exists()

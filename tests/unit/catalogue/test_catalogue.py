@@ -12,7 +12,7 @@ from mqttlite.catalogue.entries import Entry, SchemaEntry, catalogue
 from mqttlite.cli.main import main
 from mqttlite.config import Config, ListenerOptions
 from mqttlite.extensions.schemas.registry import Registry, Schema
-from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.upgrade import WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 from mqttlite.security.topic_file import save as save_topics
 from mqttlite.security.topic_policies import TopicPolicyOptions

@@ -5,8 +5,8 @@ from click.testing import CliRunner
 
 from mqttlite.cli import check, serve
 from mqttlite.config import Config, ConfigError, ListenerOptions, parse_config
-from mqttlite.net.proxy_protocol import Options as ProxyOptions
-from mqttlite.net.upgrade import Options as WebSocketOptions
+from mqttlite.net.proxy_protocol import ProxyOptions
+from mqttlite.net.upgrade import WebSocketOptions
 from mqttlite.security.tls import TlsOptions
 
 FILES = ("--cert", "c.crt", "--key", "c.key")

@@ -13,9 +13,9 @@ from mqttlite.core.connect.capabilities import Capabilities
 from mqttlite.core.limits import Limits
 from mqttlite.extensions.bridge.options import BridgeOptions, BridgeTls, BridgeTopic
 from mqttlite.extensions.mosquitto_import.mosquitto_conf import MAX_FILES, convert
-from mqttlite.net.proxy_protocol import Options as ProxyOptions
-from mqttlite.net.upgrade import Options as WebSocketOptions
-from mqttlite.security.dynamic_security import Options as DynamicSecurity
+from mqttlite.net.proxy_protocol import ProxyOptions
+from mqttlite.net.upgrade import WebSocketOptions
+from mqttlite.security.dynamic_security import DynamicSecurityOptions
 from mqttlite.security.tls import TlsOptions
 
 EVERY_ADDRESS = ""
@@ -127,7 +127,7 @@ def test_options_before_the_first_listener_make_a_listener_of_their_own(tmp_path
         ("check_retain_source true", Config()),
         (
             "plugin /x/mosquitto_dynamic_security.so\nplugin_opt_config_file /d\nplugin_opt_password_init_file /p",
-            Config(dynamic_security=DynamicSecurity(file="/d", password_init_file="/p")),
+            Config(dynamic_security=DynamicSecurityOptions(file="/d", password_init_file="/p")),
         ),
     ],
 )

@@ -19,9 +19,9 @@ from mqttlite.gateway.caller import Role
 from mqttlite.gateway.names_in_paths import keep_slashes
 from mqttlite.gateway.operation_routes import _without_secrets
 from mqttlite.operations.bans import MAX_BANS
-from mqttlite.security.dynamic_security import Options as DynamicSecurityOptions
+from mqttlite.security.dynamic_security import DynamicSecurityOptions
 from mqttlite.security.topic_policies import TopicPolicyOptions
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Connack
 from tests.support.device import Device, until

@@ -35,7 +35,7 @@ from mqttlite.security.api_keys import FILE_NAME, load
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import set_user
 from mqttlite.security.topic_policies import TopicPolicyOptions
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 VIEWS = (

@@ -14,7 +14,7 @@ import pytest
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.routing import WEBSOCKET
 from mqttlite.security.api_keys import FILE_NAME, add, load, revoke
-from mqttlite.security.dynamic_security import Options
+from mqttlite.security.dynamic_security import DynamicSecurityOptions
 from mqttlite.security.dynamic_security.document import dump
 from mqttlite.security.dynamic_security.model import Client, State
 from mqttlite.security.dynamic_security.passwords import Passwords
@@ -378,7 +378,7 @@ async def test_no_route_answers_credentials_that_expired_or_were_revoked_or_disa
     file = tmp_path / "security.json"
     file.write_bytes(dump(state))
     http = {**NO_LIMIT, "roles": {"admin": ("ann", "bob")}}
-    async with running_gateway(tmp_path, http=http, dynamic_security=Options(file=str(file))) as gateway:
+    async with running_gateway(tmp_path, http=http, dynamic_security=DynamicSecurityOptions(file=str(file))) as gateway:
         disabled, enabled = gateway.client(), gateway.client()
         for client, name in ((disabled, "bob"), (enabled, "ann")):
             client.headers["Authorization"] = f"Basic {base64.b64encode(f'{name}:secret'.encode()).decode()}"

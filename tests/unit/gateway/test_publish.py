@@ -18,7 +18,7 @@ from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.gateway import publish_routes
 from mqttlite.gateway.caller import Role
 from mqttlite.security.topic_policies import TopicPolicyOptions
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from tests.support.gateway import GatewayUnderTest, nobody_without_credentials, running_gateway
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqttlite.gateway.caller import Role
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from tests.support.gateway import GatewayUnderTest, routes_of, running_gateway
 
 JSON = {"Content-Type": "application/json"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqttlite.net.proxy_protocol import BODY_BYTES, LINE_BYTES, BadHeader, Options, Proxies, read_header
+from mqttlite.net.proxy_protocol import BODY_BYTES, LINE_BYTES, BadHeader, Proxies, ProxyOptions, read_header
 from tests.support.packets import raw
 
 SIGNATURE = "0d0a0d0a000d0a515549540a"
@@ -149,10 +149,10 @@ async def test_an_invalid_header_is_refused(header: bytes, says: str) -> None:
     ],
 )
 def test_trusted_peers(trusted: tuple[str, ...], peername: object, is_trusted: bool) -> None:
-    assert Proxies(Options(trusted=trusted)).trusts(peername) is is_trusted
+    assert Proxies(ProxyOptions(trusted=trusted)).trusts(peername) is is_trusted
 
 
 @pytest.mark.parametrize("network", ["localhost", "10.0.0.1/8", "10.0.0.0/33", ""])
 def test_a_network_that_is_none_is_refused(network: str) -> None:
     with pytest.raises(ValueError, match="trusted has"):
-        Options(trusted=(network,))
+        ProxyOptions(trusted=(network,))

@@ -2,12 +2,12 @@
 
 import pytest
 
-from mqttlite.net.upgrade import Options, Refused, upgrade
+from mqttlite.net.upgrade import Refused, WebSocketOptions, upgrade
 from tests.support.web import request
 
 
 def test_the_answer_is_the_one_of_the_standard_s_example() -> None:
-    assert upgrade(request(), Options(), secure=False) == (
+    assert upgrade(request(), WebSocketOptions(), secure=False) == (
         b"HTTP/1.1 101 Switching Protocols\r\n"
         b"Upgrade: websocket\r\n"
         b"Connection: Upgrade\r\n"
@@ -27,8 +27,8 @@ def test_the_answer_is_the_one_of_the_standard_s_example() -> None:
     ],
 )
 def test_these_are_requests_for_mqtt(data: bytes) -> None:
-    assert upgrade(data, Options(), secure=False).startswith(b"HTTP/1.1 101 ")
-    assert b"Extensions" not in upgrade(data, Options(), secure=False)
+    assert upgrade(data, WebSocketOptions(), secure=False).startswith(b"HTTP/1.1 101 ")
+    assert b"Extensions" not in upgrade(data, WebSocketOptions(), secure=False)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_these_are_requests_for_mqtt(data: bytes) -> None:
 )
 def test_these_are_refused(data: bytes, status: int, says: str) -> None:
     with pytest.raises(Refused, match=says) as caught:
-        upgrade(data, Options(), secure=True)
+        upgrade(data, WebSocketOptions(), secure=True)
     assert caught.value.response.startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_the_origins_that_are_listed_decide() -> None:
-    options = Options(origins=("https://app.example",))
+    options = WebSocketOptions(origins=("https://app.example",))
     assert upgrade(request(origin="https://app.example"), options, secure=False).startswith(b"HTTP/1.1 101 ")
     with pytest.raises(Refused, match=r"https://other\.example may not connect"):
         upgrade(request(origin="https://other.example"), options, secure=False)
@@ -87,19 +87,19 @@ def test_a_page_of_our_own_may_connect_if_it_must_be_one(origin: str, host: str,
     data = request(origin=origin, Host=host)
     for secure, may_connect in ((False, plain), (True, over_tls)):
         if may_connect:
-            assert upgrade(data, Options(), secure=secure).startswith(b"HTTP/1.1 101 ")
+            assert upgrade(data, WebSocketOptions(), secure=secure).startswith(b"HTTP/1.1 101 ")
         else:
             with pytest.raises(Refused, match="may not connect"):
-                upgrade(data, Options(), secure=secure)
+                upgrade(data, WebSocketOptions(), secure=secure)
 
 
 @pytest.mark.parametrize("path", ["mqtt", "", "/a?b", "/a#b", "/a b", "/\u00e4"])
 def test_a_path_is_one(path: str) -> None:
     with pytest.raises(ValueError, match="path is"):
-        Options(path=path)
+        WebSocketOptions(path=path)
 
 
 @pytest.mark.parametrize("origin", ["app.example", "https://app.example/", "https://app.example/x", "https://", ""])
 def test_an_origin_is_a_scheme_and_a_host(origin: str) -> None:
     with pytest.raises(ValueError, match="an origin is like"):
-        Options(origins=(origin,))
+        WebSocketOptions(origins=(origin,))

@@ -13,7 +13,7 @@ from mqttlite.core.limits import ITERATION_WORK, LEAST_SHARE, OVERLOADED_BYTES
 from mqttlite.core.reasons import CloseReason
 from mqttlite.net.frame_queue import FRAME_WORK, PART_FRAMES, FrameQueue
 from mqttlite.net.link import DISCARD_S, MAX_DEFERRED_BYTES, Link
-from mqttlite.net.upgrade import Options
+from mqttlite.net.upgrade import WebSocketOptions
 from mqttlite.net.websocket import MAX_EARLY_FRAMES, MAX_LATE_FRAMES, FrameTransport, WebSocket, in_frames
 from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
@@ -124,7 +124,7 @@ class Bench:
         self.ended: list[bool] = []
         self.web = WebSocket(
             cast(Link, self.mqtt),
-            Options(),
+            WebSocketOptions(),
             60,
             self.budget.queue,
             lambda _: None,

@@ -25,7 +25,7 @@ from mqttlite.extensions.dynamic_security.control import (
 from mqttlite.files.atomic_file import save
 from mqttlite.files.shared_document import NotAgreed, SharedDocument
 from mqttlite.security.authenticator import Credentials, TooBusy
-from mqttlite.security.dynamic_security import DynamicSecurity, Options, document, model, passwords
+from mqttlite.security.dynamic_security import DynamicSecurity, DynamicSecurityOptions, document, model, passwords
 from mqttlite.security.dynamic_security.document import DynamicSecurityError, dump, load, parse
 from mqttlite.security.dynamic_security.model import MAX_ACLS, MAX_MEMBERSHIPS, Client, State
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
@@ -301,20 +301,20 @@ def test_keys_that_are_not_known_are_kept_and_named(path: Path, caplog: pytest.L
     assert sorted(load(path).unknown_places) == sorted(named)
     assert "x-Tool" not in json.dumps(desk.ask({"command": "listRoles", "verbose": True})), "answers are the plugin's"
     with caplog.at_level(logging.WARNING, "mqttlite.security"):
-        DynamicSecurity(path, Options(), lambda: ())
+        DynamicSecurity(path, DynamicSecurityOptions(), lambda: ())
     assert f"{path}: roles[0].acls[0].x-Tool is not known; it stays in the file" in caplog.text
 
 
 @pytest.mark.parametrize("how", ["chance", "environment", "file"])
 def test_the_first_start_makes_the_file(path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path.unlink()
-    words, options = path.with_name("init"), Options()
+    words, options = path.with_name("init"), DynamicSecurityOptions()
     monkeypatch.delenv("MOSQUITTO_DYNSEC_PASSWORD", raising=False)
     if how == "environment":
         monkeypatch.setenv("MOSQUITTO_DYNSEC_PASSWORD", "adminadminadmin")
     elif how == "file":
         words.write_text("adminadminadmin \nnot this\n")
-        options = Options(password_init_file=str(words))
+        options = DynamicSecurityOptions(password_init_file=str(words))
     security = DynamicSecurity(path, options, lambda: ())
     beside = path.with_name(f"{path.name}.pw")
     passwords = {"admin": "adminadminadmin"}
@@ -353,19 +353,21 @@ def test_a_first_start_that_has_no_password_or_no_folder_makes_nothing(
 ) -> None:
     path.unlink()
     monkeypatch.delenv("MOSQUITTO_DYNSEC_PASSWORD", raising=False)
-    wanted, options = path, Options()
+    wanted, options = path, DynamicSecurityOptions()
     if password is not None:
         monkeypatch.setenv("MOSQUITTO_DYNSEC_PASSWORD", password)
     elif file is not None:
         path.with_name("init").write_text(file)
-        options = Options(password_init_file=str(path.with_name("init")))
+        options = DynamicSecurityOptions(password_init_file=str(path.with_name("init")))
     else:
         wanted = path.with_name("none") / path.name
     with pytest.raises(DynamicSecurityError, match=why):
         DynamicSecurity(wanted, options, lambda: ())
     assert not wanted.exists()
     with pytest.raises(DynamicSecurityError, match=r"init: cannot be read"):
-        DynamicSecurity(path, Options(password_init_file=str(path.with_name("nothing") / "init")), lambda: ())
+        DynamicSecurity(
+            path, DynamicSecurityOptions(password_init_file=str(path.with_name("nothing") / "init")), lambda: ()
+        )
 
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mqttlite.telemetry.answers import Answers
-from mqttlite.telemetry.delivery_log import DeliveryLog, Options
+from mqttlite.telemetry.delivery_log import DeliveryLog, DeliveryLogOptions
 from mqttlite.telemetry.queue_attempts import QueueAttempts
 from mqttlite.telemetry.tracing import DeliveryOutcome, MessageTracer, Traced, TraceListener
 from mqttlite.telemetry.wall import Wall
@@ -22,7 +22,7 @@ class Scenario(TraceListener):
         self.message_tracer = MessageTracer(self, lambda: self.now, lambda _client_id, _what: self.receiver_state)
         self._wall = Wall(self.now, wall_clock=NOON.timestamp, steady_clock=lambda: 0.0)
         self.delivery_log = DeliveryLog(
-            Options(**options),
+            DeliveryLogOptions(**options),
             self._wall,
             clock=lambda: self.now,
         )

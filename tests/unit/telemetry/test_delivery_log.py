@@ -8,7 +8,7 @@ import pytest
 
 from mqttlite.telemetry.alike import FEW
 from mqttlite.telemetry.answers import MAX_ENTRIES, MAX_LINES, SETTLED_AFTER_S
-from mqttlite.telemetry.delivery_log import ENTRY_BYTES, Options
+from mqttlite.telemetry.delivery_log import ENTRY_BYTES, DeliveryLogOptions
 from mqttlite.telemetry.why import REASONS, WAITS, duration
 from tests.unit.telemetry.scenario import Scenario
 
@@ -513,7 +513,7 @@ def test_of_a_client_that_is_followed_all_that_it_sends_and_gets_is_told() -> No
 )
 def test_options_that_cannot_be_used_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Options(**options)  # type: ignore[arg-type]
+        DeliveryLogOptions(**options)  # type: ignore[arg-type]
 
 
 def test_every_drop_reason_of_the_reference_has_its_words() -> None:

@@ -16,7 +16,7 @@ from mqttlite.extensions.dataset import intervals
 from mqttlite.extensions.dataset.intervals import SLICE
 from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
 from mqttlite.extensions.dataset.recorder import BATCH
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.telemetry.histograms import STAGES
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Unsubscribe

@@ -14,7 +14,7 @@ from mqttlite.telemetry.counters import ConnectionCounters
 from mqttlite.telemetry.figures import total
 from mqttlite.telemetry.publish_queue import PublishQueue
 from mqttlite.telemetry.snapshot import Collection, Snapshots
-from mqttlite.telemetry.sys_topics import Options, SysTopics, average
+from mqttlite.telemetry.sys_topics import SysOptions, SysTopics, average
 from mqttlite.wire.constants import V311
 from mqttlite.wire.packets import Pingreq, Publish
 from tests.support.core_driver import START, Client, World
@@ -312,13 +312,13 @@ def test_loads_rise_and_fall() -> None:
 
 @pytest.mark.parametrize("interval_s", [0, 0.1, 10.0, 3600])
 def test_intervals(interval_s: float) -> None:
-    assert Options(interval_s=interval_s).interval_s == interval_s
+    assert SysOptions(interval_s=interval_s).interval_s == interval_s
 
 
 @pytest.mark.parametrize("interval_s", [-1.0, 0.01, math.inf, math.nan])
 def test_intervals_that_are_none(interval_s: float) -> None:
     with pytest.raises(ValueError, match=r"interval_s is .*: 0\.1 at least, and finite, or 0 for never"):
-        Options(interval_s=interval_s)
+        SysOptions(interval_s=interval_s)
 
 
 def test_a_system_that_does_not_tell_the_memory_in_use(monkeypatch: pytest.MonkeyPatch) -> None:

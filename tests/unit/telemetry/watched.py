@@ -15,7 +15,7 @@ from mqttlite.extensions.dataset.pseudonyms import Pseudonyms
 from mqttlite.extensions.dataset.recorder import DatasetRecorder
 from mqttlite.extensions.dataset.tables import Row
 from mqttlite.filters import Filters
-from mqttlite.telemetry.delivery_log import Options as DeliveryLogOptions
+from mqttlite.telemetry.delivery_log import DeliveryLogOptions
 from mqttlite.telemetry.observer import Observer
 from mqttlite.telemetry.wall import Wall
 from mqttlite.wire.constants import V5
