@@ -5,7 +5,7 @@ A new kind of receiver is a class with these methods and one call of `Broker.bin
 
 from typing import Protocol
 
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message, PublishBatch, RawProperties
 from mqttlite.core.route.outlook import PlannedReceiver
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
@@ -36,5 +36,10 @@ class Sink(Protocol):
         ...
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
-        """Take a batch of QoS 0 messages. QoS 1 and 2 messages come one by one, but to shared subscriptions."""
+        """Take a batch of messages; of QoS 1 and 2 only if it `takes_batches`."""
+        ...
+
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        """Whether QoS 1 and 2 messages of a topic with these properties may come in batches. Then each that it does not
+        take is refused at its place (`Tally.refuse`)."""
         ...

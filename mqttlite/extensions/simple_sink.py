@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message, PublishBatch, RawProperties
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
 
@@ -22,6 +22,10 @@ class SimpleSink(ABC):
     @abstractmethod
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
+
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        """Implements `Sink`."""
+        return False
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""

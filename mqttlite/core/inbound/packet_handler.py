@@ -189,7 +189,7 @@ class PacketHandler:
         session = connection.session
         assert session is not None
         if (
-            (route.sinks and not self._routes.takes_batches(route, topic))
+            (route.sinks and not self._routes.takes_batches(route, topic, raw))
             or not (route.is_open or self._router.may_publish(route, topic, session))
             or not (route.is_direct or route.batches(qos, stop - head_end))
             or (capabilities.tell_delivery and connection.version == V5)

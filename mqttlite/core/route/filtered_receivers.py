@@ -10,7 +10,7 @@ from typing import Final, final
 from mqttlite.core.drops import Drops
 from mqttlite.core.effects import Effects
 from mqttlite.core.limits import DELIVERY_WORK, FILTERED_RECEIVERS, JSON_BYTES_PER_WORK_UNIT, MAX_COMBINATIONS
-from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message import Delivery, Message, PublishBatch, RawProperties
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.reasons import FILTER_MISMATCH
 from mqttlite.core.route.outlook import EXCLUDED, FILTERED, PlannedReceiver
@@ -121,6 +121,10 @@ class FilteredReceivers:
             self._hand_over(receiver, delivery, tally)
         for delivery in deliveries.values():
             delivery.forget_parts()
+
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        """Implements `Sink`: each message may have other receivers."""
+        return False
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         self._begin(tally, batch.message_bytes() * batch.count)

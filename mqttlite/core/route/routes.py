@@ -19,7 +19,7 @@ from mqttlite.core.limits import (
     STEPS_PER_WORK_UNIT,
     TOPICS_COMPARED,
 )
-from mqttlite.core.message import Delivery, Message, StoredOrigin
+from mqttlite.core.message import Delivery, Message, RawProperties, StoredOrigin
 from mqttlite.core.namespace import Namespace
 from mqttlite.core.route.filtered_receivers import filtered_receivers
 from mqttlite.core.route.permissions import Permissions
@@ -330,12 +330,9 @@ class Routes:
         return route
 
     @staticmethod
-    def takes_batches(route: Route, topic: bytes) -> bool:
-        """Whether the sinks of a route take QoS 1 and 2 messages in batches."""
-        for sink in route.sinks:
-            if not isinstance(sink, SharedSubscription) or not sink.takes_batches(topic):
-                return False
-        return True
+    def takes_batches(route: Route, topic: bytes, raw: RawProperties) -> bool:
+        """Whether the sinks of a route take QoS 1 and 2 messages with these properties in batches."""
+        return all(sink.takes_batches(topic, raw) for sink in route.sinks)
 
     def name(self, name: bytes, sink: Sink) -> None:
         """Let other brokers name a sink (`relayed.numbers_of`), in place of one that had the name before."""

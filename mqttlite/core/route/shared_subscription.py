@@ -13,7 +13,7 @@ from mqttlite.core.limits import (
     MEMBERS_ASKED,
     MEMBERS_PER_WORK_UNIT,
 )
-from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message import Delivery, Message, PublishBatch, RawProperties
 from mqttlite.core.message_filter import MessageFilter
 from mqttlite.core.reasons import FILTER_MISMATCH, NOT_AUTHORIZED
 from mqttlite.core.route.outlook import EXCLUDED, PlannedReceiver
@@ -24,7 +24,7 @@ from mqttlite.core.route.route import offer, send_aliased
 from mqttlite.core.route.share_members import AWAY, Member, ShareMembers
 from mqttlite.core.route.share_relays import ShareRelay, ShareRelays
 from mqttlite.core.route.subscription import Binding, RoutePlan, Subscription
-from mqttlite.core.route.tally import DROPPED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.route.tally import ALONE, DROPPED, Tally
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.session_backlog import FILLING
 from mqttlite.core.source import Source
@@ -32,9 +32,6 @@ from mqttlite.wire.constants import V5
 
 MOST_TIMES: Final = 2
 """How often a message goes to the same broker, looking for a member."""
-
-_ALONE: Final = -1
-"""In place of the position of a message that is in no batch."""
 
 _COPY: Final = b""
 """The name of a temporary copy of a group, its key in `Session.watchers`."""
@@ -195,11 +192,11 @@ class SharedSubscription(Binding):
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Give a message to the first member that may get it and has room for it."""
-        if not self._take(message, source, tally, _ALONE):
+        if not self._take(message, source, tally, ALONE):
             tally.reached -= 1
 
     def _take(self, message: Message, source: Source, tally: Tally, at: int) -> bool:
-        """The same for one at a position of a batch, or `_ALONE`. Return whether the group counts as a receiver."""
+        """The same for one at a position of a batch, or `ALONE`. Return whether the group counts as a receiver."""
         if self._relays is not None or message.target or self._must_ask(message.topic):
             return self._offer(message, source, tally, at, self._first(message, message.target))
         if not len(self.members):  # the last member left meanwhile
@@ -304,10 +301,8 @@ class SharedSubscription(Binding):
         if delivery.qos:
             outcome = session.deliver(delivery)
             tally.count(outcome)
-            if outcome == DROPPED and at == _ALONE:
-                tally.code = QUOTA_EXCEEDED
-            elif outcome == DROPPED:
-                tally.reject(at)
+            if outcome == DROPPED:
+                tally.refuse(at)
         else:
             tally.count_qos0(session.deliver_qos0(delivery))
 
@@ -361,8 +356,8 @@ class SharedSubscription(Binding):
         packets = form.frames(V5, 0, 0, form.count)
         offer(outbox, packets, form.count, form.expires_at, form.on_overflow, tally)
 
-    def takes_batches(self, topic: bytes) -> bool:
-        """Whether QoS 1 and 2 messages may come in batches: members take turns, whatever the message is."""
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        """Implements `Sink`: if members take turns, whatever the message is."""
         return self.members.is_in_turn and not self._must_ask(topic)
 
     def _deal_acknowledged(self, relays: ShareRelays, batch: PublishBatch, source: Source, tally: Tally) -> None:

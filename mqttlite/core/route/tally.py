@@ -17,6 +17,10 @@ NOT_AUTHORIZED_CODE: Final = 0x87
 TOPIC_NAME_INVALID: Final = 0x90
 QUOTA_EXCEEDED: Final = 0x97
 
+ALONE: Final = -1
+"""In place of the position of a message that is in no batch."""
+
+
 DROPPED: Final = 0
 QUEUED: Final = 1
 SENT: Final = 2
@@ -104,6 +108,13 @@ class Tally:
         if self.dropped is _NONE_DROPPED:
             self.dropped = {}
         self.dropped[reason] = self.dropped.get(reason, 0) + messages
+
+    def refuse(self, position: int) -> None:
+        """There is no room for the message at this position of a batch, or for one that is `ALONE`."""
+        if position == ALONE:
+            self.code = QUOTA_EXCEEDED
+        else:
+            self.reject(position)
 
     def reject(self, position: int) -> None:
         """A receiver's queue was full for the message at this position of a batch."""

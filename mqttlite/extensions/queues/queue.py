@@ -13,10 +13,10 @@ from mqttlite.core.effects import Effects
 from mqttlite.core.jobs import Job, Jobs, has_budget
 from mqttlite.core.log_changes import LOG_MARK, SaveRecord
 from mqttlite.core.memory import ENTRY_BYTES as BACKLOG_ENTRY_BYTES
-from mqttlite.core.message import Delivery, Message, PublishBatch
+from mqttlite.core.message import Delivery, Message, PublishBatch, RawProperties
 from mqttlite.core.reasons import FILTER_MISMATCH, QUEUE_FULL
 from mqttlite.core.route.outlook import EXCLUDED, FILTERED, PlannedReceiver, planned_sink
-from mqttlite.core.route.tally import QUEUED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.route.tally import ALONE, QUEUED, Tally
 from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.core.session.session import Session
 from mqttlite.core.source import Source
@@ -167,9 +167,9 @@ class Queue(Job):
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`: enqueue the message, and deliver it at once if a consumer has room."""
         if self.filter is None or self.filter.passes(message, tally):
-            self._accept(message, tally)
+            self._accept(message, tally, ALONE)
 
-    def _accept(self, message: Message, tally: Tally) -> None:
+    def _accept(self, message: Message, tally: Tally, at: int) -> None:
         contents = self.contents
         self._effects.work += _ACCEPT_WORK
         digest = digest_in(message)
@@ -182,7 +182,7 @@ class Queue(Job):
         if not contents.make_room(size):
             self.counts.refused += 1
             tally.drop(QUEUE_FULL)
-            tally.code = QUOTA_EXCEEDED
+            tally.refuse(at)
             tracer = self._effects.tracer
             if tracer is not None:
                 detail = contents.why_full(size)
@@ -221,7 +221,11 @@ class Queue(Job):
         """Implements `Sink`."""
         places = range(batch.count) if self.filter is None else self.filter.passing(batch, tally)
         for at in places:
-            self._accept(batch.delivery(at, 0).message, tally)
+            self._accept(batch.delivery(at, 0).message, tally, at)
+
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        """Implements `Sink`: a filter keeps some messages out, whose publisher is told so."""
+        return self.filter is None
 
     def count_refused(self, messages: int) -> None:
         """Messages did not come here because of their topic's policy."""

@@ -4,7 +4,7 @@ import re
 from typing import Final, NamedTuple
 
 from mqttlite.core.log_changes import LOG_MARK
-from mqttlite.core.message import NO_PROPERTIES, Message
+from mqttlite.core.message import NO_PROPERTIES, Message, RawProperties
 from mqttlite.extensions.dedup import DEDUP_ID, digest_of
 
 ACKS: Final = "acks"
@@ -44,6 +44,11 @@ def parse_finished(text: str) -> list[Finished]:
             raise ValueError(f"{each} ends before it begins")
         found.append(Finished(each, int(parts["partition"]), None if first is None else int(first), last))
     return found
+
+
+def has_acks(raw: RawProperties) -> bool:
+    """Whether messages with these properties may have `acks`."""
+    return _ACKS in raw.data
 
 
 def asked_with(message: Message) -> tuple[bytes, list[str]]:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, final
 
 from mqttlite.core.memory import ENTRY_BYTES
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message, PublishBatch, RawProperties
 from mqttlite.core.reasons import NOT_AUTHORIZED, QUEUE_FULL
 from mqttlite.core.route.outlook import PlannedReceiver, planned_sink
-from mqttlite.core.route.tally import DROPPED, POLICY_REFUSES, QUEUED, QUOTA_EXCEEDED, Tally
+from mqttlite.core.route.tally import ALONE, DROPPED, POLICY_REFUSES, QUEUED, Tally
 from mqttlite.core.source import THE_PROGRAM, Source
 from mqttlite.extensions.dedup import DedupWindow
 from mqttlite.extensions.streams.context import SaveSegments, StreamContext
@@ -24,7 +24,7 @@ from mqttlite.extensions.streams.limits import (
     TAIL_MESSAGES,
     USUAL_SEGMENT_BYTES,
 )
-from mqttlite.extensions.streams.once import DEDUP, asked_with
+from mqttlite.extensions.streams.once import DEDUP, asked_with, has_acks
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.log.segments import Segments
@@ -129,6 +129,9 @@ class Stream:
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         """Implements `Sink`: append the message, unless it is there."""
+        self._accept(message, source, tally, ALONE)
+
+    def _accept(self, message: Message, source: Source, tally: Tally, at: int) -> None:
         context = self.context
         effects = context.effects
         effects.work += _ACCEPT_WORK
@@ -142,7 +145,10 @@ class Stream:
         if not self._make_room(message):
             self.refused += 1
             tally.drop(QUEUE_FULL)
-            tally.code = POLICY_REFUSES if self._is_too_large(message) else QUOTA_EXCEEDED
+            if self._is_too_large(message):
+                tally.code = POLICY_REFUSES
+            else:
+                tally.refuse(at)
             if effects.tracer is not None:
                 detail = self._why_too_large(message)
                 effects.tracer.on_dropped(message.trace, self.shown, message.topic, QUEUE_FULL, 1, detail)
@@ -199,7 +205,12 @@ class Stream:
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         """Implements `Sink`."""
         for at in range(batch.count):
-            self.accept(batch.delivery(at, 0).message, source, tally)
+            self._accept(batch.delivery(at, 0).message, source, tally, at)
+
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        """Implements `Sink`: if none can be refused with a sentence. Acknowledgements that come with a message are right
+        or wrong for that one, and one without a topic may lack a key."""
+        return not has_acks(raw) and not (self.last_value and topic == self.topic)
 
     def count_refused(self, messages: int) -> None:
         """Messages did not come here because of their topic's policy."""

@@ -3,7 +3,7 @@
 import pytest
 
 from mqttlite.core.drops import Drops
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message, PublishBatch, RawProperties
 from mqttlite.core.reasons import NO_SUBSCRIBERS
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
@@ -31,6 +31,9 @@ class Recorder:
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
         self.heard.append((source.client_id, message.payload))
+
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        return False
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         self.heard += [(source.client_id, batch.payload(number)) for number in range(batch.count)]

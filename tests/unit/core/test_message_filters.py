@@ -46,6 +46,15 @@ def send_numbers(publisher: Client, numbers: range, topic: str = "t", qos: int =
 # ── plain subscriptions ────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_of_messages_that_come_together_the_publisher_is_told_which_no_filter_lets_pass() -> None:
+    world = filtered_world()
+    client, publisher = world.connect("c"), world.connect("p")
+    client.subscribe("t", qos=1, where=LARGE)
+    send_numbers(publisher, range(1, 5), qos=1)
+    assert client.payloads() == ["3", "4"]
+    assert [each.reason_code for each in publisher.received() if isinstance(each, Ack)] == [0x10, 0x10, 0, 0]
+
+
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", [V311, V5])
 def test_a_subscription_gets_the_messages_that_pass_its_filter(qos: int, version: int) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message, PublishBatch, RawProperties
 from mqttlite.core.route.route import Route
 from mqttlite.core.route.tally import QUEUED, Tally
 from mqttlite.core.source import CLIENT, PROGRAM, THE_PROGRAM, Source
@@ -33,6 +33,9 @@ class Recorder:
         self.messages.append((message.topic, message.payload, message.qos))
         self.kinds.append(source.kind)
         tally.count(QUEUED)
+
+    def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+        return False
 
     def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
         for at in range(batch.count):

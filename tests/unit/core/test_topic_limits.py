@@ -4,7 +4,7 @@ import pytest
 
 from mqttlite.core.connect.capabilities import EVERYTHING, Capabilities
 from mqttlite.core.limits import Limits
-from mqttlite.core.message import Message, PublishBatch
+from mqttlite.core.message import Message, PublishBatch, RawProperties
 from mqttlite.core.route.outlook import PlannedReceiver
 from mqttlite.core.route.tally import Tally
 from mqttlite.core.source import Source
@@ -234,6 +234,9 @@ def test_commands_may_be_longer(policy: str) -> None:
 
         def accept(self, message: Message, source: Source, tally: Tally) -> None:
             taken.append(message.payload)
+
+        def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
+            return False
 
         def accept_batch(self, batch: PublishBatch, source: Source, tally: Tally) -> None:
             taken.extend(batch.payload(number) for number in range(batch.count))

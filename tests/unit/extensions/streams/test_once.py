@@ -248,6 +248,22 @@ def test_a_message_that_is_there_takes_no_acks_again_and_is_a_success(store: Mem
     world.end()
 
 
+def test_of_results_with_the_same_acks_that_come_together_the_first_is_taken(store: MemoryStore) -> None:
+    world = StreamWorld(streams(), store)  # type: ignore[arg-type]
+    world.append("1", topic="work/a")
+    client = worker(world)
+    ((partition, _),) = places(publishes(client.received()))
+    properties = Properties(user_properties=[("acks", f"{GROUP} {partition}:0")])
+    results = [
+        Publish(b"$stream/out", each, 1, packet_id=client.packet_id(), properties=properties) for each in (b"1", b"2")
+    ]
+    client.send(*results)
+    assert [each.reason_code for each in client.packets if isinstance(each, Ack)] == [0, POLICY_REFUSES]
+    assert got(reader(world, "$stream/out@earliest", "r")) == ["1"]
+    client.packets.clear()
+    world.end()
+
+
 def test_pubacks_may_follow(store: MemoryStore) -> None:
     world = StreamWorld(streams(), store)  # type: ignore[arg-type]
     client = reader(world, GROUP, "w", receive_maximum=2)
