@@ -208,8 +208,8 @@ class Stream:
             self._accept(batch.delivery(at, 0).message, source, tally, at)
 
     def takes_batches(self, topic: bytes, raw: RawProperties) -> bool:
-        """Implements `Sink`: if none can be refused with a sentence. Acknowledgements that come with a message are right
-        or wrong for that one, and one without a topic may lack a key."""
+        """Implements `Sink`: if none can be refused with a sentence. `acks` of a message are right or wrong for that
+        one, and one without a topic may lack a key."""
         return not has_acks(raw) and not (self.last_value and topic == self.topic)
 
     def count_refused(self, messages: int) -> None:
