@@ -229,6 +229,7 @@ async def said(caplog: pytest.LogCaptureFixture, text: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.asyncio(loop_factories=["asyncio"])
 async def test_a_server_whose_disk_was_full_keeps_records_again(
     start: Start, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
