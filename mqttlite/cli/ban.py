@@ -15,7 +15,6 @@ from mqttlite.cli.ask_admin import (
     counted,
     print_answer,
     print_entries,
-    print_json,
     print_sentence,
     remote_options,
     time_of,
@@ -71,15 +70,11 @@ def add(
     kind, value = _named(client_id, user, address)
     body = {"kind": kind, "value": value, "duration_s": duration_s, "reason": reason}
     found = client.ask("POST", "bans", body=body)
-    if as_json:
-        print_json(found)
-        return
     ban = found["ban"]
     closed = counted(found["disconnected"], "client")
     here = "" if not ban["alone"] else " At this node alone until NATS answers."
-    click.echo(
-        f"Ban {ban['id']}: the {ban['kind']} {ban['value']} until {time_of(ban['until'])}; {closed} disconnected.{here}"
-    )
+    whom = f"the {ban['kind']} {ban['value']} until {time_of(ban['until'])}"
+    print_sentence(found, as_json, f"Ban {ban['id']}: {whom}; {closed} disconnected.{here}")
 
 
 @command.command("ls", epilog=EPILOG)

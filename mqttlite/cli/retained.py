@@ -13,7 +13,6 @@ from mqttlite.cli.ask_admin import (
     counted,
     limit_option,
     note,
-    print_json,
     print_page,
     print_sentence,
     remote_options,
@@ -66,11 +65,8 @@ def remove(topic_filter: str, dry_run: bool, as_json: bool, client: Asker) -> No
     Subscribers get the empty message with which a client removes one.
     """
     found = client.remove("retained", dry_run=dry_run, filter=topic_filter)
-    if as_json:
-        print_json(found)
-        return
     at_least = "" if found["complete"] else "at least "
     how_many = counted(found["messages"], "retained message")
-    click.echo(f"Would remove {at_least}{how_many}." if dry_run else f"{how_many} removed.")
-    if not dry_run and not found["complete"]:
+    print_sentence(found, as_json, f"Would remove {at_least}{how_many}." if dry_run else f"{how_many} removed.")
+    if not (as_json or dry_run or found["complete"]):
         note("More were retained meanwhile.")

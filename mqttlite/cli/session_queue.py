@@ -14,7 +14,8 @@ from mqttlite.cli.ask_admin import (
     Asker,
     counted,
     note,
-    print_json,
+    print_answer,
+    print_sentence,
     print_table,
     remote_options,
     time_of,
@@ -37,12 +38,9 @@ def peek(client_id: str, limit: int, as_json: bool, client: Asker) -> None:
     """Show the first messages that wait for a client and were never sent to it; they stay where they are."""
     answer = client.ask("GET", "clients", client_id, "queue", limit=limit)
     found = {"messages": answer["items"], "waiting": answer["waiting"]}
-    if as_json:
-        print_json(found)
-        return
-    print_table(_HEADER, [tuple(_row(each)) for each in found["messages"]])
+    print_answer(found, as_json, lambda: print_table(_HEADER, [tuple(_row(each)) for each in found["messages"]]))
     more = found["waiting"] - len(found["messages"])
-    if more:
+    if more and not as_json:
         note(f"{counted(more, 'more message')} {'waits' if more == 1 else 'wait'}.")
 
 
@@ -56,13 +54,10 @@ def purge(client_id: str, dry_run: bool, as_json: bool, client: Asker) -> None:
     Their publishers have an acknowledgement: each counts as dropped, with the reason purged.
     """
     found = client.remove("clients", client_id, "queue", dry_run=dry_run)
-    if as_json:
-        print_json(found)
-        return
     at_least = "" if found["complete"] else "at least "
     how_many = counted(found["messages"], "message")
-    click.echo(f"Would drop {at_least}{how_many}." if dry_run else f"{how_many} dropped.")
-    if not dry_run and not found["complete"]:
+    print_sentence(found, as_json, f"Would drop {at_least}{how_many}." if dry_run else f"{how_many} dropped.")
+    if not (as_json or dry_run or found["complete"]):
         note("More messages came meanwhile.")
 
 

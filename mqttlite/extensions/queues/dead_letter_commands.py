@@ -3,6 +3,7 @@
 What is asked is in `ask_admin`. Invariant: `ls`, `show` and `--dry-run` change nothing.
 """
 
+from operator import itemgetter
 from typing import Any, Final
 
 import click
@@ -15,7 +16,6 @@ from mqttlite.cli.ask_admin import (
     limit_option,
     print_answer,
     print_entries,
-    print_json,
     print_page,
     print_table,
     remote_options,
@@ -51,11 +51,8 @@ def list_letters(queue: str | None, expression: str | None, limit: int, as_json:
     """List the dead letters of QUEUE, the oldest first; without QUEUE how many each queue has."""
     if queue is None:
         found = client.page("dead-letters", limit=EVERYTHING)
-        if as_json:
-            print_json(found)
-            return
-        keys = ("name", "dead_letters", "dead_letters_total")
-        print_entries(_QUEUES, found["entries"], lambda each: [each[key] for key in keys])
+        row = itemgetter("name", "dead_letters", "dead_letters_total")
+        print_answer(found, as_json, lambda: print_entries(_QUEUES, found["entries"], row))
         return
     found = client.page("dead-letters", queue, limit=limit, filter=expression)
     print_page(found, as_json, limit, _HEADER, _row)
@@ -68,12 +65,9 @@ def list_letters(queue: str | None, expression: str | None, limit: int, as_json:
 def show(queue: str, number: int, as_json: bool, client: Asker) -> None:
     """Show a dead letter by the number that ls shows."""
     found = client.ask("GET", "dead-letters", queue, str(number))
-    if as_json:
-        print_json(found)
-        return
     rows = [(key, value) for key, value in found.items() if key != "user_properties"]
     rows += [(f"property {key}", value) for key, value in found["user_properties"]]
-    print_table(("WHAT", "VALUE"), rows)
+    print_answer(found, as_json, lambda: print_table(("WHAT", "VALUE"), rows))
 
 
 @command.command("replay", epilog=EPILOG)

@@ -150,10 +150,7 @@ def push(name: str, stop: bool, rotate_secret: bool, as_json: bool, client: Aske
         raise click.UsageError("--stop, --rotate-secret and the options of a target go one by one")
     if rotate_secret:
         found = client.ask("POST", "queues", name, "push-secret")
-        if as_json:
-            print_json(found)
-        else:
-            _tell_secret(found["secret"])
+        print_answer(found, as_json, lambda: _tell_secret(found["secret"]))
         return
     found = client.ask("GET", "queues", name)
     before = found["options"]["push"]
@@ -184,14 +181,11 @@ def secret() -> None:
 def show(name: str, as_json: bool, client: Asker) -> None:
     """Show the options of a queue, and what became of its messages."""
     found = client.ask("GET", "queues", name)
-    if as_json:
-        print_json(found)
-        return
     rows = [(key, value) for key, value in found.items() if not isinstance(value, dict | list)]
     for group in ("ends", "failures", "options"):
         rows += [(f"{group}.{key}", value) for key, value in found[group].items() if key != "push"]
     rows += _push_rows(found)
-    print_table(("WHAT", "VALUE"), rows)
+    print_answer(found, as_json, lambda: print_table(("WHAT", "VALUE"), rows))
 
 
 @command.command("peek", epilog=EPILOG)
@@ -203,16 +197,13 @@ def show(name: str, as_json: bool, client: Asker) -> None:
 def peek(name: str, limit: int, as_json: bool, client: Asker) -> None:
     """Show the first messages of a queue; they stay where they are."""
     found = client.ask("GET", "queues", name, "messages", limit=limit)
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (each["message_id"], each["published_at"], each["payload_bytes"], each["topic"], preview(each))
         for each in found["messages"]
     ]
-    print_table(_PEEKED, rows)
+    print_answer(found, as_json, lambda: print_table(_PEEKED, rows))
     more = found["depth"] - len(rows)
-    if more > 0:
+    if more > 0 and not as_json:
         note(f"{counted(more, 'more message')} {'is' if more == 1 else 'are'} in the queue.")
 
 
@@ -227,11 +218,8 @@ def purge(name: str, dry_run: bool, yes: bool, as_json: bool, client: Asker) -> 
         queue = client.ask("GET", "queues", name)
         confirm(f"Drop {counted(queue['depth'], 'message')} of queue {name}?")
     found = client.ask("DELETE", "queues", name, "messages", dry_run=dry_run)
-    if as_json:
-        print_json(found)
-    else:
-        how_many = counted(found["messages"], "message")
-        click.echo(f"Would drop {how_many}." if dry_run else f"{how_many} dropped.")
+    how_many = counted(found["messages"], "message")
+    print_sentence(found, as_json, f"Would drop {how_many}." if dry_run else f"{how_many} dropped.")
 
 
 @command.command("pause", epilog=EPILOG)
@@ -239,7 +227,7 @@ def purge(name: str, dry_run: bool, yes: bool, as_json: bool, client: Asker) -> 
 @remote_options
 def pause(name: str, as_json: bool, client: Asker) -> None:
     """Deliver nothing of a queue until it is resumed; it takes messages."""
-    _done(client.ask("POST", "queues", name, "pause"), as_json, f"Queue {name} paused.")
+    print_sentence(client.ask("POST", "queues", name, "pause"), as_json, f"Queue {name} paused.")
 
 
 @command.command("resume", epilog=EPILOG)
@@ -247,7 +235,7 @@ def pause(name: str, as_json: bool, client: Asker) -> None:
 @remote_options
 def resume(name: str, as_json: bool, client: Asker) -> None:
     """Deliver the messages of a queue that was paused."""
-    _done(client.ask("POST", "queues", name, "resume"), as_json, f"Queue {name} resumed.")
+    print_sentence(client.ask("POST", "queues", name, "resume"), as_json, f"Queue {name} resumed.")
 
 
 @command.command("move", epilog=f"{EPILOG}  4  it cannot move\n")
@@ -257,7 +245,9 @@ def resume(name: str, as_json: bool, client: Asker) -> None:
 def move(name: str, to: str, as_json: bool, client: Asker) -> None:
     """Move a queue to another node. Its messages follow, and its consumers go on there."""
     found = client.ask("POST", "queues", name, "move", body={"to": to})
-    _done(found, as_json, f"Queue {name} moves to node {to}, and {counted(found['messages'], 'message')} with it.")
+    print_sentence(
+        found, as_json, f"Queue {name} moves to node {to}, and {counted(found['messages'], 'message')} with it."
+    )
 
 
 @command.command("delete", epilog=EPILOG)
@@ -271,7 +261,7 @@ def delete(name: str, yes: bool, as_json: bool, client: Asker) -> None:
         messages, letters = counted(queue["depth"], "message"), counted(queue["dead_letters"], "dead letter")
         confirm(f"Delete queue {name} with {messages} and {letters}?")
     client.ask("DELETE", "queues", name)
-    _done({"deleted": True}, as_json, f"Queue {name} deleted.")
+    print_sentence({"deleted": True}, as_json, f"Queue {name} deleted.")
 
 
 def _push_of(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
@@ -312,7 +302,7 @@ def seek(name: str, time: str | None, snapshot: str | None, as_json: bool, clien
     body = {"time": time} if time is not None else {"snapshot": snapshot}
     found = client.ask("POST", "queues", name, "seek", body=body)
     waiting = counted(found["depth"], "message")
-    _done(found, as_json, f"Queue {name} is at {time or snapshot}: {waiting} in it.")
+    print_sentence(found, as_json, f"Queue {name} is at {time or snapshot}: {waiting} in it.")
 
 
 @command.group("snapshot")
@@ -328,7 +318,7 @@ def create_snapshot(name: str, snapshot: str, as_json: bool, client: Asker) -> N
     """Make SNAPSHOT of what has not ended in the queue NAME. It is kept for a week."""
     found = client.ask("POST", "queues", name, "snapshots", snapshot)
     sentence = f"Snapshot {snapshot} of {counted(found['messages'], 'message')}, until {found['expires_at'][:19]}Z."
-    _done(found, as_json, sentence)
+    print_sentence(found, as_json, sentence)
 
 
 @snapshot_group.command("ls", epilog=EPILOG)
@@ -350,11 +340,7 @@ def list_snapshots(name: str | None, as_json: bool, client: Asker) -> None:
 def remove_snapshot(snapshot: str, as_json: bool, client: Asker) -> None:
     """Delete a snapshot."""
     client.ask("DELETE", "snapshots", snapshot)
-    _done({"deleted": True}, as_json, f"Snapshot {snapshot} deleted.")
-
-
-def _done(found: object, as_json: bool, sentence: str) -> None:
-    print_sentence(found, as_json, sentence)
+    print_sentence({"deleted": True}, as_json, f"Snapshot {snapshot} deleted.")
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

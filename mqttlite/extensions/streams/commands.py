@@ -242,15 +242,12 @@ def offsets(name: str, at: str, as_json: bool, client: Asker) -> None:
 def read(name: str, partition: int, since: str, limit: int, as_json: bool, client: Asker) -> None:
     """Print messages of the stream NAME. No reader gets them less for it."""
     found = client.ask("GET", "streams", name, "messages", partition=partition, since=since, limit=limit)
-    if as_json:
-        print_json(found)
-        return
     rows = [
         (each["partition"], each["offset"], each["published_at"], each["topic"], preview(each))
         for each in found["messages"]
     ]
-    print_table(_MESSAGES, rows)
-    if found["next"] < found["end"]:
+    print_answer(found, as_json, lambda: print_table(_MESSAGES, rows))
+    if found["next"] < found["end"] and not as_json:
         note(f"There are {found['end'] - found['next']} more: --since {found['next']}")
 
 
