@@ -150,7 +150,7 @@ def print_answer(answer: object, as_json: bool, print_words: Callable[[], None])
 
 
 def print_sentence(answer: object, as_json: bool, sentence: str) -> None:
-    """Print an answer as JSON, or what a sentence says of it."""
+    """Print an answer as JSON, or what a sentence or some lines say of it."""
     print_answer(answer, as_json, lambda: click.echo(sentence))
 
 

@@ -16,7 +16,6 @@ from mqttlite.cli.ask_admin import (
     ask_each,
     counted,
     limit_option,
-    print_json,
     print_page,
     print_sentence,
     remote_options,
@@ -61,11 +60,8 @@ def list_sessions(contains: str | None, connected: bool | None, limit: int, as_j
 def show(client_id: str, as_json: bool, client: Asker) -> None:
     """Show one session: its connection, queue, drops and subscriptions."""
     found = client.ask("GET", "clients", client_id)
-    if as_json:
-        print_json(found)
-        return
-    for name, value in _details(found):
-        click.echo(f"{name}\t{printable(value, sys.maxsize)}".expandtabs(18))
+    lines = (f"{name}\t{printable(value, sys.maxsize)}".expandtabs(18) for name, value in _details(found))
+    print_sentence(found, as_json, "\n".join(lines))
 
 
 @command.command("rm", epilog=EPILOG)

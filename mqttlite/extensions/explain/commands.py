@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, Unreachable, asker_of, print_json
+from mqttlite.cli.ask_admin import TIMEOUT_S, Asker, Unreachable, asker_of, print_sentence
 from mqttlite.cli.ask_options import data_dir_option, json_option, timeout_option, url_options, with_options
 
 MAX_PAYLOAD: Final = 32_768
@@ -172,11 +172,7 @@ def _ask_config(action: str, options: dict[str, Any], what: dict[str, str], more
 
 
 def _show(found: dict[str, Any], as_json: bool, about: Callable[[dict[str, Any]], Iterator[str]]) -> None:
-    if as_json:
-        print_json(found)
-    else:
-        for line in about(found):
-            click.echo(line)
+    print_sentence(found, as_json, "\n".join(about(found)))
     sys.exit(0 if found["allowed"] else EXIT_REFUSED)
 
 

@@ -14,7 +14,6 @@ from mqttlite.cli.ask_admin import (
     NotFound,
     counted,
     print_answer,
-    print_json,
     print_sentence,
     print_table,
     remote_options,
@@ -162,13 +161,7 @@ def check(
     if subject is not None:
         body = _body(file, schema_type)
         problems += _incompatibilities(client, subject, body)
-    if as_json:
-        print_json({"ok": not problems, "problems": problems})
-    else:
-        for problem in problems:
-            click.echo(problem)
-        if not problems:
-            click.echo("ok")
+    print_sentence({"ok": not problems, "problems": problems}, as_json, "\n".join(problems) or "ok")
     if problems:
         sys.exit(EXIT_WRONG)
 

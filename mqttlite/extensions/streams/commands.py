@@ -187,9 +187,6 @@ def dead(name: str, group: str, replay: bool, drop: bool, places: str, as_json: 
         found = client.ask("GET", *path)
         wanted = {each for each in places.split(",") if each}
         items = [each for each in found["items"] if not wanted or f"{each['partition']}:{each['offset']}" in wanted]
-        if as_json:
-            print_json(found | {"items": items})
-            return
         rows = [
             (
                 *(each["partition"], each["offset"], each["cause"], each["attempts"], each["died_at"]),
@@ -197,7 +194,7 @@ def dead(name: str, group: str, replay: bool, drop: bool, places: str, as_json: 
             )
             for each in items
         ]
-        print_table(_DEAD, rows)
+        print_answer(found | {"items": items}, as_json, lambda: print_table(_DEAD, rows))
         return
     found = client.ask("POST", *path, "replay" if replay else "drop", body={"places": places})
     if as_json:
