@@ -269,6 +269,9 @@ class World:
         self.log_bytes: Final = self.rng.choice([64 * 1_048_576, 20_000, 60_000])
         self.servers: Final = MemoryServers(self._delay, self._outcome)
         self.acknowledged: list[int] = []
+        self._turns: Final[list[list[int]]] = []
+        """What was acknowledged in each turn. A machine may learn late that the log has its last commit, when the next
+        one acknowledges already."""
         self.faults = self.rng.choice([0.0, 0.02, 0.1])
         """How often a request or its answer is lost."""
         self._next = 0
@@ -285,6 +288,8 @@ class World:
         first = next((each.first + each.count for each in state if isinstance(each, Stored)), 0)
         if not any(isinstance(each, SaveSession) for each in state):
             await self._commit(store, [SaveSession(SESSION, 0xFFFF_FFFF, 0.0)], is_over)
+        turn: list[int] = []
+        self._turns.append(turn)
         while not is_over():
             numbers = range(self._next, self._next + self.rng.randint(1, 5))
             self._next = numbers.stop
@@ -296,6 +301,7 @@ class World:
             if not await self._commit(store, changes, is_over):
                 return
             self.acknowledged += numbers
+            turn += numbers
             await asyncio.sleep(self.rng.choice([0.0, 0.01, 0.3]))
 
     async def _commit(self, store: Store, changes: list[Change], is_over: Any) -> bool:
@@ -383,8 +389,9 @@ class World:
         lost = set(self.acknowledged) - set(found)
         assert not lost, f"acknowledged and lost: {sorted(lost)[:10]} of {len(self.acknowledged)}"
         order = {number: at for at, number in enumerate(found)}
-        places = [order[number] for number in self.acknowledged]
-        assert places == sorted(places), "the order is that of the acknowledgements"
+        for turn in self._turns:
+            places = [order[number] for number in turn]
+            assert places == sorted(places), "the order is that of the acknowledgements"
         for machine in self.machines:
             mine = machine.disk.payloads()
             assert mine == found[: len(mine)], f"{machine.name} has something else"
