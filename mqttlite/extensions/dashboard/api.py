@@ -9,12 +9,16 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from mqttlite.gateway.asking import NO_FIELDS, ask_too, checked
+from mqttlite.gateway.problems import Code, Problem
 
 
 async def ask_api(
     request: Request, method: str, *segments: str, fields: Mapping[str, str] = NO_FIELDS, body: bytes = b""
 ) -> Any:
     """The answer of the route whose path has these segments below `/api/v1`, as values of JSON. Raises `Problem`."""
+    for each in segments:
+        if "/" in each:  # a route finds its segments when they are decoded
+            raise Problem(Code.NOT_FOUND, f"there is no {each[:200]!r}: a name has no slash")
     path = "/api/v1/" + "/".join(quote(each, safe="") for each in segments)
     return checked(await ask_too(request, method, path, fields, body))
 

@@ -41,6 +41,7 @@ def test_mosquitto_gets_a_configuration_of_its_own(tmp_path: Path, home: Path, m
         "allow_anonymous true",
         "persistence false",
         "log_dest none",
+        "set_tcp_nodelay true",
         f"listener {spec.tls_port} 127.0.0.1",
         f"certfile {home}/certs/server.crt",
         f"keyfile {home}/certs/server.key",
