@@ -1,8 +1,8 @@
 """`serve --check` and `config check`: print everything that is wrong with a configuration, or what it does. And
 `mqttlite check`, which also explains who may do what.
 
-`config` finds mistakes, `explain_rules` odd permissions. Invariant: nothing is changed,
-and no port is listened on.
+`config` finds mistakes, `explain_rules` odd permissions. Invariants: nothing is changed, and no port is listened on.
+What is printed is printable: it quotes files and servers.
 """
 
 import asyncio
@@ -31,6 +31,7 @@ from mqttlite.config.file import new_problems, read_file
 from mqttlite.config.shape import Problem
 from mqttlite.extensions.built_in import resolve, turned_on
 from mqttlite.net.endpoints import try_port
+from mqttlite.security.one_line import one_line, printable
 
 EXIT_FINDINGS = 1
 EXIT_WRONG = 2
@@ -121,14 +122,14 @@ def command(file: str, lists_all: bool) -> None:
     dynamic = None if rules.dynamic is None else rules.dynamic.state
     click.echo(f"{file} is right. A broker would serve:")
     for line in _served(config):
-        click.echo(f"  {line}")
+        click.echo(f"  {printable(line)}")
     click.echo("Clients may do:")
     for line in permissions(config, acl, dynamic, topics, EVERYTHING if lists_all else SOME):
-        click.echo(f"  {line}")
+        click.echo(f"  {printable(line)}")
     weak = (*warnings(config), *metrics_warnings(config), *servers, *findings(config, acl, dynamic))
     found = list(dict.fromkeys(weak))
     for sentence in found:
-        click.echo(f"warning: {sentence}", err=True)
+        click.echo(f"warning: {one_line(sentence)}", err=True)
     click.echo(f"{len(found)} warning{'s' * (len(found) != 1)}.", err=True)
     sys.exit(EXIT_FINDINGS if found else 0)
 
@@ -152,7 +153,7 @@ def check_config(path: str | None, flags: Flags) -> int:
         return EXIT_WRONG
     click.echo(f"{'The flags are' if path is None else f'{path} is'} right. A broker would serve:")
     for line in _served(config):
-        click.echo(f"  {line}")
+        click.echo(f"  {printable(line)}")
     for sentence in (
         *warnings(config),
         *certificate_warnings(config),
@@ -160,7 +161,7 @@ def check_config(path: str | None, flags: Flags) -> int:
         *servers,
         *_ports_in_use(config),
     ):
-        click.echo(f"warning: {sentence}", err=True)
+        click.echo(f"warning: {one_line(sentence)}", err=True)
     return 0
 
 

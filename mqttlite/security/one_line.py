@@ -11,4 +11,10 @@ def one_line(reason: str) -> str:
     if len(reason) > MAX_SHOWN:
         half = MAX_SHOWN // 2  # the end of a sentence is often its advice
         reason = f"{reason[:half]}…{reason[-half:]}"
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in reason)
+    return printable(reason)
+
+
+def printable(text: str) -> str:
+    """A text of any length with control characters as escapes, so that it neither steers the terminal nor ends a
+    line."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -14,12 +14,12 @@ import click
 import msgspec
 
 from mqttlite.cli.ask_admin import print_answer, print_table
-from mqttlite.cli.listing_group import ListingGroup
 from mqttlite.config import ClusterOptions, ConfigError, load_config
 from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.connect import connect
 from mqttlite.extensions.cluster.engine.port import Engine, EngineError
 from mqttlite.extensions.cluster.overview import SERVERS_AWAY, Overview, look
+from mqttlite.security.one_line import one_line
 
 HAND_OVER_S: Final = 30.0
 """How long to wait for another machine to serve."""
@@ -38,7 +38,7 @@ Exit codes:
 T = TypeVar("T")
 
 
-@click.group(cls=ListingGroup)
+@click.group()
 def command() -> None:
     """List the machines of a cluster, or let another one serve.
 
@@ -133,7 +133,7 @@ def _run(path: str, ask: Callable[[Engine], Awaitable[T]]) -> T:
     except ConfigError as error:
         _fail(2, *error.problems)
     except (EngineError, OSError) as error:
-        _fail(1, str(error))
+        _fail(1, one_line(str(error)))
 
 
 async def _ask(options: ClusterOptions, ask: Callable[[Engine], Awaitable[T]]) -> T:

@@ -6,6 +6,7 @@ from mqttlite.extensions.cluster.engine.nats.fitness import check, check_account
 from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
 from mqttlite.extensions.cluster.engine_child import find_server
 from mqttlite.extensions.cluster.options import shown
+from mqttlite.security.one_line import one_line
 
 
 async def look(config: Config) -> list[str]:
@@ -26,7 +27,7 @@ async def look(config: Config) -> list[str]:
             await check(nats)
             await check_account(nats)
     except EngineUnfit as error:
-        raise ConfigError(f"cluster: {error}") from None
+        raise ConfigError(f"cluster: {one_line(str(error))}") from None  # it may quote a server
     except EngineUnavailable as error:
         sentences.append(f"cluster: {error}")
     return sentences
