@@ -62,7 +62,11 @@ class Reading(NamedTuple):
 
 def read_file(path: str | Path) -> Reading:
     """Read a TOML file. Raises `ConfigError` for a file that cannot be read or is not TOML."""
-    text = _read(Path(path))
+    return read_toml(path, _read(Path(path)))
+
+
+def read_toml(path: str | Path, text: str) -> Reading:
+    """Read the text of a TOML file. Raises `ConfigError` if it is not TOML. `path` is for the sentences."""
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

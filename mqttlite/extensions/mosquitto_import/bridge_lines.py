@@ -1,11 +1,16 @@
 """Converts the bridges of a `mosquitto.conf`: `connection` and the lines that follow it.
 
-Invariant: `take` returns why a line has no counterpart, or the line is in the table, or is so anyway.
+Invariant: `take` returns why a line has no counterpart, or the line is in the table, or is so anyway. Of two lines for
+one option, the last one is in the table.
 """
 
 import re
 from collections.abc import Callable
 from typing import Final
+
+import msgspec
+
+from mqttlite.extensions.bridge.options import BridgeTopic, parse_address
 
 Table = dict[str, object]
 
@@ -32,6 +37,9 @@ _NUMBERS: Final = {
 
 _TLS: Final = {"bridge_cafile": "ca_file", "bridge_certfile": "cert_file", "bridge_keyfile": "key_file"}
 
+_VERSIONS: Final = {"mqttv311": "3.1.1", "mqttv50": "5.0"}
+_TRUTH: Final = {"true": True, "false": False}
+
 _SO_ANYWAY: Final[dict[str, tuple[str, ...] | None]] = {
     "cleansession": ("false",),
     "clean_session": ("false",),
@@ -43,11 +51,7 @@ _SO_ANYWAY: Final[dict[str, tuple[str, ...] | None]] = {
     "bridge_attempt_unsubscribe": None,
     "bridge_max_topic_alias": None,
     "bridge_require_ocsp": ("false",),
-    "bridge_outgoing_retain": ("true",),
-    "bridge_insecure": ("false",),
     "bridge_tls_version": ("tlsv1.2",),
-    "bridge_tls_use_os_certs": ("false",),
-    "bridge_protocol_version": ("mqttv311",),
 }
 """What we do anyway, with which values; None: with all."""
 
@@ -91,7 +95,7 @@ class BridgeLines:
         self._table: Final[Table] = {}
         self._topics: Final[list[Table]] = []
         self._tls: Final[Table] = {}
-        self._has_tls = False
+        self._trusts_system = False
         self._keeps_retained = True
 
     @staticmethod
@@ -101,10 +105,13 @@ class BridgeLines:
 
     def take(self, key: str, value: str) -> str:
         """Why a line has no counterpart; empty if it is converted, or is so anyway."""
+        try:
+            if key in _TAKES and _TAKES[key](self, key, value):
+                return ""
+        except ValueError as error:  # an option of ours refuses it, msgspec.ValidationError too
+            return str(error).partition(" - at `$")[0]
         values = _SO_ANYWAY.get(key, ())
         if values is None or value in values:
-            return ""
-        if key in _TAKES and _TAKES[key](self, key, value):
             return ""
         return _WHY.get(key, "its value is not understood" if key in _TAKES else "no such option is known")
 
@@ -115,13 +122,17 @@ class BridgeLines:
         topics = self._topics
         if not self._keeps_retained:
             topics = [each for topic in topics for each in _out_without_retained(topic)]
-        tls: Table = {"tls": self._tls or True} if self._has_tls else {}
+        has_tls = self._trusts_system or any(name in self._tls for name in _TLS.values())
+        tls: Table = {"tls": self._tls or True} if has_tls else {}
         return {"name": self.name, "version": "3.1.1", **self._table, **tls, "topics": topics}
 
     # ------------------------------------------------------------------ lines
 
     def _addresses(self, key: str, value: str) -> bool:
-        self._table["addresses"] = value.split()
+        addresses = value.split()
+        for each in addresses:
+            parse_address(each, is_tls=False)
+        self._table["addresses"] = addresses
         return bool(value)
 
     def _text(self, key: str, value: str) -> bool:
@@ -142,9 +153,9 @@ class BridgeLines:
         return True
 
     def _version(self, key: str, value: str) -> bool:
-        if value != "mqttv50":
+        if value not in _VERSIONS:
             return False
-        self._table["version"] = "5.0"
+        self._table["version"] = _VERSIONS[value]
         return True
 
     def _delay(self, key: str, value: str) -> bool:
@@ -156,23 +167,23 @@ class BridgeLines:
         return True
 
     def _retain(self, key: str, value: str) -> bool:
-        self._keeps_retained = value != "false"
-        return not self._keeps_retained
+        self._keeps_retained = _TRUTH.get(value, self._keeps_retained)
+        return value in _TRUTH
 
     def _in_tls(self, key: str, value: str) -> bool:
-        self._has_tls = True
         self._tls[_TLS[key]] = value
         return True
 
     def _insecure(self, key: str, value: str) -> bool:
-        is_insecure = value == "true"
-        self._tls["insecure"] = is_insecure
-        return is_insecure
+        if value == "true":
+            self._tls["insecure"] = True
+        elif value == "false":
+            self._tls.pop("insecure", None)
+        return value in _TRUTH
 
     def _system_certificates(self, key: str, value: str) -> bool:
-        has_authorities = value == "true"
-        self._has_tls |= has_authorities
-        return has_authorities
+        self._trusts_system = _TRUTH.get(value, self._trusts_system)
+        return value in _TRUTH
 
     def _topic(self, key: str, value: str) -> bool:
         """`pattern [[[out | in | both] qos] local-prefix remote-prefix]`."""
@@ -185,6 +196,7 @@ class BridgeLines:
             return False
         topic: Table = {"pattern": pattern, "direction": direction, "qos": int(qos)}
         topic |= {name: each for name, each in (("local_prefix", local), ("remote_prefix", remote)) if each}
+        msgspec.convert(topic, BridgeTopic)
         self._topics.append(topic)
         return True
 

@@ -13,7 +13,7 @@ from mqttlite.extensions.mosquitto_import.mosquitto_conf import MosquittoConfErr
 _EPILOG = """\b
 Exit codes:
   0  everything was converted, or is so anyway
-  1  some lines have no counterpart: each is on standard error, with the reason
+  1  some lines have no counterpart, or a broker would not start with the result: standard error says why
   2  the file cannot be read
 """
 
@@ -23,7 +23,7 @@ Exit codes:
 def command(path: Path) -> None:
     """Print a mosquitto.conf as a configuration file of mqttlite.
 
-    Password files and ACL files stay as they are: mqttlite reads them.
+    Password files and ACL files stay as they are: mqttlite reads them, and 'mqttlite config check' checks them.
     """
     try:
         converted = convert(path)
@@ -33,4 +33,6 @@ def command(path: Path) -> None:
     click.echo(converted.toml, nl=False)
     for sentence in converted.left:
         click.echo(f"not converted: {sentence}", err=True)
-    sys.exit(1 if converted.left else 0)
+    for sentence in converted.refused:
+        click.echo(f"a broker would not start: {sentence}", err=True)
+    sys.exit(1 if converted.left or converted.refused else 0)

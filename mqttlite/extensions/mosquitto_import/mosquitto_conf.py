@@ -1,6 +1,7 @@
 """Converts a `mosquitto.conf` to our TOML, with a reason for each line without a counterpart (mosquitto.conf(5)).
 
-Invariant: each line of the file is in the result, or is our default, or is in `left`.
+Invariant: each line of the file is in the result, or is our default, or is in `left`. A broker starts with the result,
+but for what the files that it names hold, or `refused` says why it does not.
 """
 
 import re
@@ -11,6 +12,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from mqttlite.config.checks import open_listeners
+from mqttlite.config.file import read_toml
 from mqttlite.extensions.mosquitto_import.bridge_lines import BridgeLines
 from mqttlite.security.one_line import one_line
 
@@ -34,10 +37,13 @@ class Line(NamedTuple):
 
 @dataclass
 class Converted:
-    """The text of our file, and a sentence for each line that was left out."""
+    """The text of our file, and sentences about it."""
 
     toml: str
     left: list[str] = field(default_factory=list)
+    """The lines that were left out."""
+    refused: list[str] = field(default_factory=list)
+    """Why no broker would start with the text: lines that contradict each other."""
 
 
 Table = dict[str, object]
@@ -240,6 +246,9 @@ class _Conversion:
             if "path" not in listener:
                 listener.setdefault("host", "")
                 listener.setdefault("port", 1883)
+            for emptied in ("tls", "capabilities"):
+                if listener.get(emptied) == {}:  # a later line has taken its only option back
+                    del listener[emptied]
             origins = listener.pop("origins", None)
             if origins and listener.get("websocket"):
                 listener["websocket"] = {"origins": origins}
@@ -258,19 +267,22 @@ class _Conversion:
             self._top["data_dir"] = ""
         elif self._data_dir:
             self._top["data_dir"] = self._data_dir.rstrip("/") or "/"
-        parts = [f"# Converted from {path} by 'mqttlite import'.\n", *_pairs(self._top)]
+        parts = [f"# Converted from {one_line(str(path))} by 'mqttlite import'.\n", *_pairs(self._top)]
         for listener in self._listeners:
             parts += ["\n[[listeners]]\n", *_pairs(listener)]
+        converted: list[Line] = []
         for line, bridge in self._bridges:
             section = bridge.table()
             if section is None:
                 self._leave(line, "a bridge needs an address and topics")
             else:
+                converted.append(line)
                 parts += ["\n[[bridges]]\n", *_pairs(section)]
         for name, table in (("limits", self._limits), ("sys", self._sys)):
             if table:
                 parts += [f"\n[{name}]\n", *_pairs(table)]
-        return Converted("".join(parts), self._left)
+        toml = "".join(parts)
+        return Converted(toml, self._left, [one_line(each) for each in _refused(path, toml, converted)])
 
     # ------------------------------------------------------------------ inside
 
@@ -327,6 +339,15 @@ class _Conversion:
         self._left.append(one_line(f"{line}: {why}"))
 
 
+def _refused(path: Path, toml: str, bridges: list[Line]) -> Iterator[str]:
+    """What the check at the start refuses in our file, with the line of the bridge. The files that it names are not
+    read: they may be on another machine."""
+    reading = read_toml(path, toml)
+    for problem in (*reading.problems, *(open_listeners(reading.config) if reading.config else ())):
+        bridge = re.match(r"bridges\[(\d+)\]", problem.path)
+        yield f"{bridges[int(bridge[1])] if bridge else path}: {problem}"
+
+
 def _name(listener: Table) -> str:
     return str(listener.get("path") or f"the listener on port {listener['port']}")
 
@@ -350,6 +371,8 @@ def _whole(name: str) -> Callable[[Table, str], bool]:
         number = _natural(value)
         if number:
             listener[name] = number
+        elif number == 0 or value == "-1":
+            listener.pop(name, None)
         return number is not None or value == "-1"
 
     return put
@@ -363,6 +386,8 @@ def _natural(text: str) -> int | None:
 def _max_qos(listener: Table, value: str) -> bool:
     if value in ("0", "1"):
         _capabilities(listener)["maximum_qos"] = int(value)
+    elif value == "2":
+        _capabilities(listener).pop("maximum_qos", None)
     return value in ("0", "1", "2")
 
 
@@ -377,6 +402,8 @@ def _in_tls(name: str) -> Callable[[Table, str], bool]:
 def _require_certificate(listener: Table, value: str) -> bool:
     if value == "true":
         _tls(listener)["require_client_cert"] = True
+    elif value == "false" and "tls" in listener:
+        _tls(listener).pop("require_client_cert", None)
     return value in ("true", "false")
 
 
@@ -391,6 +418,8 @@ def _mount_point(listener: Table, value: str) -> bool:
 def _protocol(listener: Table, value: str) -> bool:
     if value == "websockets":
         listener["websocket"] = True
+    elif value == "mqtt":
+        listener.pop("websocket", None)
     return value in ("mqtt", "websockets")
 
 
@@ -400,6 +429,8 @@ def _versions(listener: Table, value: str) -> bool:
         return False
     if set(versions) != set(_PROTOCOL_VERSIONS):
         _capabilities(listener)["protocol_versions"] = [_PROTOCOL_VERSIONS[each] for each in versions]
+    else:
+        _capabilities(listener).pop("protocol_versions", None)
     return True
 
 
@@ -427,7 +458,9 @@ def _capability(name: str) -> Callable[[Table, str], bool]:
     """Of one that is offered unless the file says `false`."""
 
     def put(listener: Table, value: str) -> bool:
-        if value != "true":
+        if value == "true":
+            _capabilities(listener).pop(name, None)
+        else:
             _capabilities(listener)[name] = False
         return True
 
@@ -473,4 +506,5 @@ def _toml(value: object) -> str:
         return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
-    return msgspec.json.encode(value).decode()  # a JSON string is a TOML string, and numbers and truth look alike
+    # A JSON string is a TOML string, but for DEL. Numbers and truth look alike.
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")

@@ -329,9 +329,97 @@ def test_included_files_are_read_in_their_order(tmp_path: Path) -> None:
     assert ([each.port for each in config.listeners], left) == ([1, 2], [])
 
 
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ("bridge_cafile /ca\nbridge_insecure true", "bridge_insecure false"),
+        ("bridge_outgoing_retain false", "bridge_outgoing_retain true"),
+        ("bridge_protocol_version mqttv50", "bridge_protocol_version mqttv311"),
+        ("bridge_tls_use_os_certs true", "bridge_tls_use_os_certs false"),
+        ("start_type once", "start_type automatic"),
+    ],
+)
+def test_the_last_line_for_an_option_of_a_bridge_holds(tmp_path: Path, first: str, last: str) -> None:
+    def bridge(*lines: str) -> BridgeOptions:
+        text = "\n".join(("listener 1 ::1", "connection b", "address x", "topic #", *before, *lines))
+        config, left = converted(tmp_path, text)
+        assert left == []
+        return config.bridges[0]
+
+    before, first = first.splitlines()[:-1], first.splitlines()[-1]
+    assert bridge(first, last) == bridge(last) != bridge(last, first)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ("max_connections 5", "max_connections -1"),
+        ("max_qos 1", "max_qos 2"),
+        ("certfile c\nkeyfile k\ncafile a\nrequire_certificate true", "require_certificate false"),
+        ("protocol websockets", "protocol mqtt"),
+        ("accept_protocol_versions 5", "accept_protocol_versions 3,4,5"),
+        ("retain_available false", "retain_available true"),
+    ],
+)
+def test_the_last_line_for_an_option_of_a_listener_holds(tmp_path: Path, first: str, last: str) -> None:
+    def listener(*lines: str) -> ListenerOptions:
+        config, left = converted(tmp_path, "\n".join(("listener 1 ::1", *before, *lines)))
+        assert left == []
+        return config.listeners[0]
+
+    before, first = first.splitlines()[:-1], first.splitlines()[-1]
+    assert listener(first, last) == listener(last) != listener(last, first)
+
+
+def test_a_section_whose_only_option_is_taken_back_is_not_there(tmp_path: Path) -> None:
+    config, left = converted(tmp_path, "listener 1 ::1\nrequire_certificate true\nrequire_certificate false\n")
+    assert (config.listeners[0].tls, left) == (None, [])
+
+
+BRIDGE = "listener 1 ::1\nconnection b\naddress x\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            f"{BRIDGE}topic # in\nstart_type lazy",
+            "a broker would not start: F:2: connection b: bridges[0].start is lazy",
+        ),
+        (
+            f"{BRIDGE}topic #\nremote_password p",
+            "a broker would not start: F:2: connection b: bridges[0].password needs",
+        ),
+        (
+            f"{BRIDGE}topic #\nconnection c\naddress x\ntopic # in\nstart_type lazy",
+            "a broker would not start: F:5: connection c: bridges[1].start is lazy",
+        ),
+        (f"{BRIDGE}topic b\ntopic a+", "not converted: F:5: topic a+: pattern: "),
+        (
+            f"{BRIDGE}topic #\naddress a:1,b:2",
+            "not converted: F:5: address a:1,b:2: addresses has 'a:1,b:2': host:port",
+        ),
+        ("listener 1", "a broker would not start: F: listeners[0].host is '', where the network reaches it"),
+        ("listener 0 /" + "a" * 200, "a broker would not start: F: listeners[0].path"),
+    ],
+)
+def test_an_import_with_which_no_broker_would_start_is_said(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "m.conf"
+    file.write_text(text)
+    result = CliRunner().invoke(main, ["import", str(file)])
+    assert result.exit_code == 1
+    (sentence,) = result.stderr.splitlines()
+    assert sentence.replace(str(file), "F").startswith(said)
+
+
+def test_what_is_printed_is_toml_whatever_the_file_holds(tmp_path: Path) -> None:
+    config, _ = converted(tmp_path, 'listener 1 ::1\npassword_file a\x7f\x1b"\\b')
+    assert config.password_file == 'a\x7f\x1b"\\b'
+
+
 def test_the_command_prints_the_file_and_what_is_left(tmp_path: Path) -> None:
     file = tmp_path / "m.conf"
-    file.write_text("listener 1884\nlog_type all\n")
+    file.write_text("listener 1884 ::1\nlog_type all\n")
     result = CliRunner().invoke(main, ["import", str(file)])
     assert result.exit_code == 1
     assert result.stdout.startswith(f"# Converted from {file} by 'mqttlite import'.\n")
