@@ -15,6 +15,9 @@ UNTOLD: Final = -1
 NONE_LEFT: Final = -1
 """In place of a summary: it has no members here any more."""
 
+_NOT_ALIKE: Final = NONE_LEFT - 1
+"""In place of a summary: not all others know the same."""
+
 _COUNT_BITS: Final = 13
 _MOST: Final = (1 << _COUNT_BITS) - 1
 """The highest number that is told. Higher ones are told as this."""
@@ -148,7 +151,11 @@ class ShareInterest:
         return news
 
     def current(self) -> list[tuple[bytes, int]]:
-        """All, with their summaries."""
+        """All, with the summaries of now, for somebody who is new. Those that have changed since they were taken will
+        be news to all, even if they are again what the others know."""
+        for found in self._counts.values():
+            if found.told != found.summed:
+                found.told = _NOT_ALIKE
         return [(name, found.summed) for name, found in self._counts.items()]
 
     def _add(self, name: bytes, found: _Count, counted: int, more: int) -> None:

@@ -109,9 +109,10 @@ def _acks_of_batch(qos: int, ids: Ids, code: int, rejected: dict[int, None]) -> 
     answer = PUBACK if qos == 1 else PUBREC
     if not rejected and ids.count > 1:  # a block for one costs more than its packet
         return ids.acknowledged(answer, code)
+    refused = code if code >= 0x80 else QUOTA_EXCEEDED
     return b"".join(
         [
-            encode_ack(answer, ids.get(number), V5, QUOTA_EXCEEDED if number in rejected else code)
+            encode_ack(answer, ids.get(number), V5, refused if number in rejected else code)
             for number in range(ids.count)
         ]
     )

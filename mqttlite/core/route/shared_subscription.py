@@ -402,6 +402,7 @@ class SharedSubscription(Binding):
             tally.sent += sent
             for at in range(sent, part.count):
                 self._hand_over(member.session, part.delivery(at, qos), tally, places[number + at * len(members)])
+            part.forget_forms()
         self._effects.work += DELIVERY_WORK * len(members)
         return True
 

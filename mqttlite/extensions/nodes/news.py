@@ -5,7 +5,6 @@ Invariant: of the beginning each filter is told with the QoS that it has when it
 bring the other node to what holds now, however much changed meanwhile.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -16,9 +15,10 @@ NEWS_AT_ONCE: Final = 200
 """How many topic filters and shared subscriptions are in one blob: some milliseconds of work for the other node, and of
 new shared subscriptions about twenty."""
 
-NEWS_WAITING_BYTES: Final = 4 * 1_048_576
+NEWS_WAITING_BYTES: Final = 192 * 1_048_576
 """How many bytes of changes may wait for a node. With more the connection ends, and the next one begins with what is
-subscribed then."""
+subscribed then. It is more than may be subscribed (`telling.MAX_FILTERS_BYTES`, `MAX_SHARES_TOLD_BYTES`): so no client
+can end it by leaving."""
 
 NewsItem = tuple[bytes, int]
 """A topic filter with its QoS, or what else is told in its place (`blobs.Data.news`)."""
@@ -47,7 +47,8 @@ class News:
         """After how many it knows all that was subscribed when the connection began."""
         self._beginning: Beginning = _NOTHING
         self._sent_of_it = 0
-        self._changes: Final[deque[NewsItem]] = deque()
+        self._changes: Final[dict[bytes, int]] = {}
+        """Of several changes of a filter the last one holds, in the place of the first."""
         self._change_bytes = 0
 
     def begin(self, beginning: Beginning) -> None:
@@ -66,10 +67,11 @@ class News:
 
     def put(self, changes: Iterable[NewsItem]) -> bool:
         """Have changes wait. False if there are too many."""
-        for each in changes:
-            self._changes.append(each)
-            self._change_bytes += len(each[0])
-            self.told += 1
+        for name, value in changes:
+            if name not in self._changes:
+                self._change_bytes += len(name)
+                self.told += 1
+            self._changes[name] = value
         return self._change_bytes <= NEWS_WAITING_BYTES
 
     @property
@@ -100,9 +102,9 @@ class News:
     def _next(self) -> NewsItem:
         beginning, at = self._beginning, self._sent_of_it
         if not self._of_beginning:
-            item = self._changes.popleft()
-            self._change_bytes -= len(item[0])
-            return item
+            name = next(iter(self._changes))
+            self._change_bytes -= len(name)
+            return name, self._changes.pop(name)
         self._sent_of_it += 1
         if at < len(beginning.filters):
             topic_filter = beginning.filters[at]

@@ -67,10 +67,8 @@ UNHANDLED_BYTES: Final = 1_048_576
 """While the broker has more bytes of the other node to handle, it is not told that they are taken."""
 
 SHORT_FILTERS_BYTES: Final = 700
-"""About how many bytes of topic filters are in one SUBSCRIBE. The broker handles a longer one later, in parts."""
-
-UNSUBSCRIBED_AT_ONCE: Final = 10
-"""How many topic filters are in one UNSUBSCRIBE: each may have 64 KiB, and a packet must have room for them."""
+"""About how many bytes of topic filters are in one SUBSCRIBE or UNSUBSCRIBE: one may have 64 KiB, and a packet must
+have room. The broker handles a longer SUBSCRIBE later, in parts."""
 
 _log = logging.getLogger("mqttlite.nodes")
 
@@ -560,12 +558,23 @@ class Peer:
             gone += self._stale
             self._stale.clear()
             self._is_whole_heard = True
-        for at in range(0, len(gone), UNSUBSCRIBED_AT_ONCE):
-            self._answers.expect_unsuback()
-            link.send(Unsubscribe(self._next_packet_id(), tuple(gone[at : at + UNSUBSCRIBED_AT_ONCE])))
+        some: list[bytes] = []
+        size = 0
+        for topic_filter in gone:
+            some.append(topic_filter)
+            size += len(topic_filter)
+            if size > SHORT_FILTERS_BYTES:
+                self._unsubscribe(link, some)
+                some, size = [], 0
+        if some:
+            self._unsubscribe(link, some)
 
     def _subscribe(self, link: LocalLink, requests: list[SubscriptionRequest]) -> None:
         self._ask(link, Subscribe(self._next_packet_id(), tuple(requests)))
+
+    def _unsubscribe(self, link: LocalLink, topic_filters: list[bytes]) -> None:
+        self._answers.expect_unsuback()
+        link.send(Unsubscribe(self._next_packet_id(), tuple(topic_filters)))
 
     def _ask(self, link: LocalLink, packet: Subscribe) -> None:
         self._answers.expect_suback()

@@ -4,7 +4,7 @@ answered."""
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.interest import HeldSuback
@@ -20,10 +20,14 @@ the log, and learns it later."""
 _log = logging.getLogger("mqttlite.nodes")
 
 
+Told: TypeAlias = tuple[int, int]
+"""Which connection of a node it is (`Peer.connects`), and how many news it was told on it."""
+
+
 class _Waiting(NamedTuple):
     """They wait until each connected node has taken so many news."""
 
-    counts: dict[str, int]
+    counts: dict[str, Told]
     held: list[HeldSuback]
     since: float
 
@@ -41,14 +45,12 @@ class Subacks:
         self._waiting: Final[deque[_Waiting]] = deque()
         self._unanswered: Final[list[tuple[HeldSuback, float]]] = []
         """Those that wait only for the node of a queue or stream, each with the time when it began to wait."""
-        self._late: Final[dict[str, int]] = {}
+        self._late: Final[dict[str, Told]] = {}
         """Nodes that did not take news in time, and are not waited for until they have taken so many."""
 
     def wait(self, held: list[HeldSuback]) -> None:
         """They wait for all that each connected node was told until now."""
-        counts = {
-            name: peer.news.told for name, peer in self._peers.items() if peer.is_connected and name not in self._late
-        }
+        counts = {name: told for name, told in told_now(self._peers).items() if name not in self._late}
         self._waiting.append(_Waiting(counts, held, self._driver.time()))
         self.look()
 
@@ -114,10 +116,19 @@ class Subacks:
         return [] if connection is None else self._awaited(connection.client_id)
 
 
-def lacks(peers: Mapping[str, Peer], counts: Mapping[str, int]) -> list[str]:
-    """The nodes that are connected, and have not taken so many news."""
+def told_now(peers: Mapping[str, Peer]) -> dict[str, Told]:
+    """What each node that is connected was told until now."""
+    return {name: (peer.connects, peer.news.told) for name, peer in peers.items() if peer.is_connected}
+
+
+def lacks(peers: Mapping[str, Peer], counts: Mapping[str, Told]) -> list[str]:
+    """The nodes that are connected as they were then, and have not taken so many news. One that has connected again was
+    told all at its beginning."""
     return [
         name
-        for name, count in counts.items()
-        if (peer := peers.get(name)) is not None and peer.is_connected and peer.news.taken < count
+        for name, (connects, count) in counts.items()
+        if (peer := peers.get(name)) is not None
+        and peer.is_connected
+        and peer.connects == connects
+        and peer.news.taken < count
     ]

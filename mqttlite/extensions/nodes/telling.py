@@ -18,7 +18,7 @@ from mqttlite.extensions.nodes.peer import Peer
 from mqttlite.extensions.nodes.places import Places
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.extensions.nodes.shares import shares_of
-from mqttlite.extensions.nodes.subacks import Subacks, lacks
+from mqttlite.extensions.nodes.subacks import Subacks, lacks, told_now
 from mqttlite.net.link import LinkDriver
 
 CONNECTED_S: Final = 1.0
@@ -101,7 +101,7 @@ class Telling:
     async def tell_all(self, within_s: float) -> list[str]:
         """Wait until each connected node knows what is subscribed here now. Return those that do not in time."""
         self.tell()
-        counts = {name: peer.news.told for name, peer in self._peers.items() if peer.is_connected}
+        counts = told_now(self._peers)
         give_up_at = self._driver.time() + within_s
         while (late := lacks(self._peers, counts)) and self._driver.time() < give_up_at:
             await asyncio.sleep(LOOK_AGAIN_S)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.core.reasons import EXPIRED
-from mqttlite.extensions.dashboard.api import ask_api, payload_of
+from mqttlite.extensions.dashboard.api import ask_api, at_node, payload_of
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
@@ -126,6 +126,7 @@ def add(dashboard: Dashboard) -> None:
             "queue.html",
             request,
             caller,
+            at_node=at_node(request),
             name=name,
             queue=found,
             snapshots=(await ask_api(request, "GET", "queues", name, "snapshots"))["items"],
@@ -208,6 +209,6 @@ def _options(form: dict[str, str]) -> dict[str, Any]:
 
 async def _subject(request: Request) -> str:
     """The queue that a form is about; the audit log names it."""
-    name = field(await form_of(request), "name")
+    name = field(await form_of(request), "name").strip()
     request.scope["state"]["subject"] = name
     return name

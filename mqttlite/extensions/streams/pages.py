@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqttlite.extensions.dashboard.api import ask_api, payload_of
+from mqttlite.extensions.dashboard.api import ask_api, at_node, payload_of
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
 from mqttlite.gateway.caller import Caller, Role
@@ -71,6 +71,7 @@ def add(dashboard: Dashboard) -> None:
             "stream.html",
             request,
             caller,
+            at_node=at_node(request),
             stream=state,
             node=state.get("node", ""),
             lag=max((each["lag"] for each in [*groups, *readers]), default=0),

@@ -274,9 +274,10 @@ async def test_topic_filters_that_change_faster_than_they_are_taken_end_the_conn
 ) -> None:
     a, b = await fleet.together("a", "b")
     peer = peer_of(b, "a")
-    peer.tell([(b"x" * 60_000, 0)] * 60)
+    monkeypatch.setattr("mqttlite.extensions.nodes.news.NEWS_WAITING_BYTES", 6_000_000)
+    peer.tell([(b"%d" % each + b"x" * 60_000, 0) for each in range(60)])
     assert peer.is_connected
-    peer.tell([(b"x" * 60_000, 0)] * 60)
+    peer.tell([(b"%d" % each + b"y" * 60_000, 0) for each in range(60)])
     assert not peer.is_connected
     await until(lambda: peer.is_connected)
     assert peer_of(a, "b").subscriptions == 0
@@ -636,6 +637,49 @@ async def test_many_filters_are_told_in_parts(fleet: Fleet) -> None:
         a = await fleet.start("a")
         await connected(a, b)
         await until(lambda: peer_of(a, "b").subscriptions == 3_000)
+
+
+async def test_long_filters_that_end_while_nodes_are_apart_fit_into_their_packets(fleet: Fleet, air: Air) -> None:
+    limits = {"max_packet_bytes": 65_536}
+    a, b = await fleet.start("a", limits=limits), await fleet.start("b", limits=limits)
+    await connected(a, b)
+    async with client_of(a) as client:
+        for number in range(10):
+            await client.subscribe(f"{number}/" + "y" * 60_000)
+        await until(lambda: peer_of(b, "a").subscriptions == 10)
+        air.cut.add(frozenset("ab"))
+        await until(lambda: not (peer_of(a, "b").is_connected or peer_of(b, "a").is_connected))
+    air.cut.clear()
+    await connected(a, b)
+    await until(lambda: peer_of(b, "a").subscriptions == 0)
+    assert peer_of(b, "a").connects == 2
+
+
+async def test_a_client_that_leaves_with_many_long_filters_ends_no_connection(fleet: Fleet) -> None:
+    a, b = await fleet.together("a", "b")
+    async with client_of(a) as client:
+        for first in range(0, 80, 10):
+            await client.subscribe([(f"{number}/" + "y" * 62_000, 0) for number in range(first, first + 10)])
+        await until(lambda: peer_of(b, "a").subscriptions == 80)
+    await until(lambda: peer_of(b, "a").subscriptions == 0)
+    assert (peer_of(a, "b").connects, peer_of(b, "a").connects) == (1, 1)
+
+
+async def test_a_node_that_has_connected_again_is_late_no_more(fleet: Fleet, air: Air) -> None:
+    a, b = await fleet.together("a", "b")
+    subacks = nodes_of(b)._subacks
+    async with client_of(b) as client:
+        for _ in range(3):  # the next connection begins with less
+            await client.subscribe([(f"x/{number}", 0) for number in range(50)])
+            await client.unsubscribe([f"x/{number}" for number in range(50)])
+        air.delays["a", "b"] = 1.6
+        await client.subscribe("slow")
+        assert list(subacks._late) == ["a"]
+        air.delays["a", "b"] = 0.0
+        peer_of(a, "b").end("It is tried.")
+        await until(lambda: peer_of(b, "a").connects >= 2 and peer_of(b, "a").has_met)
+        await client.subscribe("soon")
+        assert not subacks._late
 
 
 async def test_few_of_many_filters_are_on_their_way_at_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

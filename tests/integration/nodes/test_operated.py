@@ -582,6 +582,29 @@ async def test_the_dashboard_shows_a_stream_of_another_node_and_says_which_messa
     assert "They are too large to be shown here: the answer has" in page
 
 
+async def test_of_streams_of_one_name_the_dashboard_shows_that_of_the_node_that_was_chosen(
+    fleet: Fleet, air: Air, tmp_path: Path
+) -> None:
+    options = NodesOptions(servers=("nats://127.0.0.1:4222",), node="a")
+    streams = [{"name": "s", "filters": ["s/#"], "partitions": 1}]
+    async with running_gateway(tmp_path, nodes=options, **nobody_without_credentials(tmp_path)) as gateway:
+        air.cut |= {frozenset(("a", "c")), frozenset(("b", "c"))}
+        b, c = await fleet.start("b", streams=streams), await fleet.start("c", streams=streams)
+        for name, broker in (("b", b), ("c", c)):
+            async with client_of(broker) as client:
+                await client.publish("s/1", f"what {name} has", qos=1)
+        air.cut.clear()
+        await connected(gateway.broker, b, c)
+        operator = gateway.client(Role.OPERATOR)
+        page = (await operator.get("/ui/streams")).text
+        for name in "bc":
+            address = f"/ui/stream?name=s&node={name}"
+            assert html.escape(address) in page
+            shown = await operator.get(address)
+            assert f"what {name} has" in text_of(shown)
+            assert f"partition=0&amp;node={name}#messages" in shown.text
+
+
 async def test_bans_of_the_dashboard_hold_at_all_nodes(three: Three, air: Air) -> None:
     origin = {"Origin": "http://localhost:8080"}
     form = {"kind": "client", "value": "x", "duration_s": "600"}

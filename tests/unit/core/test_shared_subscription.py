@@ -744,3 +744,18 @@ def test_the_tally_of_a_group_has_the_reason_of_its_member(size: int | None, rea
     tally = world.broker.publish(b"jobs/1", b"x" * 60, 0, False, world.now, NONE).tally
     world.settle()
     assert tally.dropped == {reason: 1}
+
+
+def test_the_blocks_of_a_group_keep_no_packets_beside_those_that_are_charged() -> None:
+    world = World()
+    member = world.connect("m", auto_ack=False)
+    member.subscribe("$share/g/t", qos=1)
+    publisher = world.connect("p", V311)
+    publisher.send(*[Publish(b"t", bytes(1_000), 1, packet_id=publisher.packet_id()) for _ in range(8)])
+    assert len(member.payloads()) == 8
+    session = member.connection.session
+    assert session is not None
+    sent = session.inflight._first
+    assert sent is not None
+    assert isinstance(sent.run, PublishBatch)
+    assert sent.run._forms is None

@@ -552,6 +552,19 @@ def test_a_member_that_is_back_soon_is_no_news() -> None:
     assert interest.take(is_due=True)[0] == {}
 
 
+def test_a_member_that_blinks_while_a_broker_connects_is_news_when_it_is_back() -> None:
+    place = Place()
+    member = place.member("m", expiry=1_000)
+    shares = place.told.interest.shares
+    known = {SHARE.encode(): summary(2, 1, 1)}
+    member.lose()
+    assert shares.take(False) == {}
+    assert shares.current() == [(SHARE.encode(), summary(2, 0, 1))], "what a new broker is told"
+    place.world.connect("m", expiry=1_000, clean_start=False)
+    assert shares.take(True) == known
+    assert shares.take(True) == {}
+
+
 def test_how_many_members_are_connected_elsewhere_is_not_kept() -> None:
     place = Place()
     b = place.broker("b", 1, 2)

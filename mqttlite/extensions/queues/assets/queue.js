@@ -2,10 +2,10 @@
 
 import { element, listen, show } from "./page.js";
 
-const queue = document.querySelector("[data-queue]").dataset.queue;
+const { queue, at } = document.querySelector("[data-queue]").dataset;
 const state = document.getElementById("state");
 
-listen(`/ui/queue/live?name=${encodeURIComponent(queue)}`, (found) => {
+listen(`/ui/queue/live?name=${encodeURIComponent(queue)}${at}`, (found) => {
   show(found);
   const [text, kind] = found.leaving
     ? ["its messages move to another node", "warn"]

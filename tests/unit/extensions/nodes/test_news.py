@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqttlite.core.interest import NOBODY
+from mqttlite.core.limits import MAX_SHARES_TOLD_BYTES
 from mqttlite.extensions.nodes.news import NEWS_AT_ONCE, NEWS_BYTES, NEWS_WAITING_BYTES, Beginning, News
+from mqttlite.extensions.nodes.telling import MAX_FILTERS_BYTES
 
 _FILTERS = [b"a", b"b", b"c", b"d"]
 
@@ -52,13 +54,26 @@ def test_a_blob_has_a_bounded_number_of_filters_and_of_bytes() -> None:
 
 def test_the_bytes_of_changes_that_wait_are_bounded_and_those_of_the_beginning_are_not() -> None:
     news = News()
-    large = bytes(NEWS_WAITING_BYTES // 4 - 1)
-    news.begin(Beginning([large + b"%d" % each for each in range(9)], lambda topic_filter: 1, [(large, 2)] * 9))
-    assert news.put([(large, 1)] * 4)
-    assert not news.put([(large, 1)])
+    large = [bytes(NEWS_WAITING_BYTES // 4 - 1) + b"%d" % each for each in range(5)]
+    news.begin(Beginning(large, lambda topic_filter: 1, [(each, 2) for each in large]))
+    assert news.put([(each, 1) for each in large[:4]])
+    assert news.put([(large[0], 2)]), "it waits once"
+    assert not news.put([(large[4], 1)])
     news.end()
     assert not news.waits
-    assert news.put([(large, 1)])
+    assert news.put([(large[0], 1)])
+
+
+def test_more_changes_may_wait_than_may_be_subscribed() -> None:
+    assert NEWS_WAITING_BYTES > MAX_FILTERS_BYTES + MAX_SHARES_TOLD_BYTES
+
+
+def test_of_several_changes_of_a_filter_the_last_one_is_told_once() -> None:
+    news = News()
+    news.put([(b"a", 1), (b"b", 0), (b"a", NOBODY)])
+    assert (news.told, news.sent) == (2, 0)
+    assert news.take() == [(b"a", NOBODY), (b"b", 0)]
+    assert news.sent == 2
 
 
 def test_a_connection_begins_without_what_waited_in_the_last_one() -> None:

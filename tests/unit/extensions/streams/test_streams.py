@@ -849,3 +849,16 @@ def test_segments_that_are_lost_make_no_message_old() -> None:
     segments = Segments(10, 100)
     segments.restore([], first=5, size_bytes=7, now=1_000)
     assert segments.rows() == [(5, 1_000, 1_100, 7)]
+
+
+def test_a_message_that_never_fits_is_refused_as_such_even_if_a_subscriber_has_no_room_for_it_now() -> None:
+    world = StreamWorld([options(keep_bytes=6_000)], limits=Limits(max_queued_messages=1))
+    absent = world.connect("absent", expiry=1_000)
+    absent.subscribe("a/#", qos=1)
+    absent.lose()
+    publisher = world.connect("p")
+    publisher.publish("a/1", "x", qos=1)
+    publisher.received()
+    publisher.send(*[Publish(b"a/1", bytes(9_000), 1, packet_id=publisher.packet_id()) for _ in range(2)])
+    assert [each.reason_code for each in publisher.received() if isinstance(each, Ack)] == [POLICY_REFUSES] * 2
+    world.end()
