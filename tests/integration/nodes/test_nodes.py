@@ -665,23 +665,6 @@ async def test_a_client_that_leaves_with_many_long_filters_ends_no_connection(fl
     assert (peer_of(a, "b").connects, peer_of(b, "a").connects) == (1, 1)
 
 
-async def test_a_node_that_has_connected_again_is_late_no_more(fleet: Fleet, air: Air) -> None:
-    a, b = await fleet.together("a", "b")
-    subacks = nodes_of(b)._subacks
-    async with client_of(b) as client:
-        for _ in range(3):  # the next connection begins with less
-            await client.subscribe([(f"x/{number}", 0) for number in range(50)])
-            await client.unsubscribe([f"x/{number}" for number in range(50)])
-        air.delays["a", "b"] = 1.6
-        await client.subscribe("slow")
-        assert list(subacks._late) == ["a"]
-        air.delays["a", "b"] = 0.0
-        peer_of(a, "b").end("It is tried.")
-        await until(lambda: peer_of(b, "a").connects >= 2 and peer_of(b, "a").has_met)
-        await client.subscribe("soon")
-        assert not subacks._late
-
-
 async def test_few_of_many_filters_are_on_their_way_at_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqttlite.extensions.nodes.peer.UNDER_WAY_BYTES", 2 * NEWS_AT_ONCE * 1_024)
     b = await fleet.start("b")
