@@ -251,8 +251,10 @@ class PacketHandler:
             packet_id = data[topic_end] << 8 | data[topic_end + 1]
             if packet_id == 0 or qos == 3:
                 decode(data[at], data[topic_end - 2 - len(topic) : stop], V5)  # raises
+            run_end = stop
             if stop + size <= end and self._router.takes_targeted(raw.target, route, topic):
                 run_end = _end_of_run(data, at, topic_end, head_end, size, min(end, at + size * self._batch_messages))
+            if run_end > stop:
                 ids = ids_of(data, topic_end, run_end, size)
                 stop = at + ids.count * size
                 packets, head = reframed(topic, data[at:stop], size, head_end - at, qos, V5, rest)
