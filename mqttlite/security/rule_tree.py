@@ -57,15 +57,22 @@ class Node:
         "deny_below",
         "ends_here",
         "has_below",
+        "is_literal",
         "plus",
         "read",
         "read_below",
         "templates",
+        "way",
         "write",
         "write_below",
     )
 
     def __init__(self) -> None:
+        self.way: tuple[bytes, ...] = ()
+        """The levels that lead here from the one under which the parent has it. Nothing branches or ends between
+        them."""
+        self.is_literal: bool = True
+        """Whether all levels of `way` stand for themselves."""
         self.children: dict[bytes, Node] | None = None
         self.plus: Node | None = None
         self.templates: dict[bytes, Node] | None = None
@@ -83,7 +90,10 @@ class Node:
 
 @final
 class RuleTree:
-    """`is_template` returns whether `%u` and `%c` in a level stand for names; without it they are ordinary levels."""
+    """`is_template` returns whether `%u` and `%c` in a level stand for names; without it they are ordinary levels.
+
+    Invariant: a rule adds at most two nodes, whatever the levels of its filter.
+    """
 
     __slots__ = ("_is_template", "_root", "depth")
 
@@ -113,22 +123,7 @@ class RuleTree:
         is_below = levels[-1] == b"#"
         if is_below:
             levels.pop()
-        node = self._root
-        for level in levels:
-            if level == b"+":
-                node.plus = after = node.plus or Node()
-            elif self._is_template is not None and self._is_template(level):
-                if node.templates is None:
-                    node.templates = {}
-                after = node.templates.setdefault(level, Node())
-            else:
-                if node.children is None:
-                    node.children = {}
-                found = node.children.get(level)
-                if found is None:
-                    found = node.children[level] = Node()
-                after = found
-            node = after
+        node = self._node_of(levels)
         line = rule.line
         if is_below:
             node.has_below = True
@@ -150,6 +145,55 @@ class RuleTree:
             else:
                 node.write = node.write or line
 
+    def _node_of(self, levels: Sequence[bytes]) -> Node:
+        """The node where a filter ends; made if there is none."""
+        node, at = self._root, 0
+        while at < len(levels):
+            level = levels[at]
+            at += 1
+            after = self._child(node, level)
+            if after is None:
+                after = Node()
+                self._lead(after, levels[at:])
+                self._attach(node, level, after)
+                return after
+            same = _same_levels(after.way, levels, at)
+            if same < len(after.way):  # another filter branches or ends on the way
+                between, way = Node(), after.way
+                self._lead(between, way[:same])
+                self._attach(node, level, between)
+                self._lead(after, way[same + 1 :])
+                self._attach(between, way[same], after)
+                after = between
+            node = after
+            at += same
+        return node
+
+    def _child(self, node: Node, level: bytes) -> Node | None:
+        if level == b"+":
+            return node.plus
+        children = node.templates if self._stands_for_names(level) else node.children
+        return None if children is None else children.get(level)
+
+    def _attach(self, node: Node, level: bytes, child: Node) -> None:
+        if level == b"+":
+            node.plus = child
+        elif self._stands_for_names(level):
+            if node.templates is None:
+                node.templates = {}
+            node.templates[level] = child
+        else:
+            if node.children is None:
+                node.children = {}
+            node.children[level] = child
+
+    def _lead(self, node: Node, way: Sequence[bytes]) -> None:
+        node.way = tuple(way)
+        node.is_literal = b"+" not in way and (self._is_template is None or not any(map(self._is_template, way)))
+
+    def _stands_for_names(self, level: bytes) -> bool:
+        return self._is_template is not None and self._is_template(level)
+
     def find(self, levels: Sequence[bytes], names: Names = NOBODY) -> Found:
         """The rules that match a topic."""
         return self._find(levels, names, are_topics_longer=False)
@@ -162,76 +206,111 @@ class RuleTree:
 
     def _find(self, levels: Sequence[bytes], names: Names, *, are_topics_longer: bool) -> Found:
         """With `are_topics_longer`, any levels may follow these."""
-        below: list[Node] = []
-        nodes = [self._root]
-        wildcards = not levels or not levels[0].startswith(b"$")  # [MQTT-4.7.2-1]
-        for level in levels:
-            step: list[Node] = []
-            for node in nodes:
-                if wildcards:
-                    if node.has_below:
-                        below.append(node)
-                    if node.plus is not None:
-                        step.append(node.plus)
-                if node.children is not None:
-                    child = node.children.get(level)
-                    if child is not None:
-                        step.append(child)
-                if node.templates is not None:
-                    for text, each in node.templates.items():
-                        if fill(text, names) == level and (wildcards or text.startswith(b"$")):
-                            step.append(each)
-            nodes = step
-            wildcards = True
-            if not nodes:
-                break
+        end = len(levels)
         deny = read = write = 0
-        for node in below + nodes:  # "sport/#" also matches "sport" (§4.7.1.2)
-            if node.has_below:
+        stack = [(self._root, 0)]
+        while stack:
+            node, at = stack.pop()
+            if node.way:
+                before, at = at, at + len(node.way)
+                if at > end or not self._leads(node, levels[before:at], names):
+                    continue
+            wildcards = at > 0 or not levels or not levels[0].startswith(b"$")  # [MQTT-4.7.2-1]
+            if node.has_below and wildcards:  # "sport/#" also matches "sport" (§4.7.1.2)
                 deny = first(deny, node.deny_below)
                 read = first(read, node.read_below)
                 write = first(write, node.write_below)
-        for node in () if are_topics_longer else nodes:
-            if node.ends_here:
-                deny = first(deny, node.deny)
-                read = first(read, node.read)
-                write = first(write, node.write)
+            if at == end:
+                if node.ends_here and not are_topics_longer:
+                    deny = first(deny, node.deny)
+                    read = first(read, node.read)
+                    write = first(write, node.write)
+                continue
+            level = levels[at]
+            at += 1
+            if wildcards and node.plus is not None:
+                stack.append((node.plus, at))
+            if node.children is not None:
+                child = node.children.get(level)
+                if child is not None:
+                    stack.append((child, at))
+            if node.templates is not None:
+                for text, each in node.templates.items():
+                    if fill(text, names) == level and (wildcards or text.startswith(b"$")):
+                        stack.append((each, at))
         return Found(deny, read, write)
+
+    def _leads(self, node: Node, levels: Sequence[bytes], names: Names) -> bool:
+        """Whether these levels of a topic match the way to a node."""
+        if node.is_literal:
+            return node.way == tuple(levels)
+        return all(
+            text in (b"+", level) if not self._stands_for_names(text) else fill(text, names) == level
+            for text, level in zip(node.way, levels, strict=True)
+        )
 
     def overlaps(self, wanted: Sequence[bytes], names: Names = NOBODY) -> Iterator[list[bytes]]:
         """For each read rule that overlaps a filter: the filter of the common topics, in levels."""
-        return _overlaps(self._root, wanted, 0, [], names)
+        return self._overlaps(self._root, wanted, 0, [], names)
 
+    def _overlaps(
+        self, node: Node, wanted: Sequence[bytes], at: int, way: list[bytes], names: Names
+    ) -> Iterator[list[bytes]]:
+        lead = self._filled(node, names)
+        if lead is None:
+            return
+        way = [*way]
+        for passed, each in enumerate(lead):
+            if at == len(wanted):
+                return
+            level = wanted[at]
+            if level == b"#":
+                yield from self._all_reads(node, [*way, *lead[passed:]], names)
+                return
+            if level != b"+" and each not in (b"+", level):
+                return
+            way.append(each if level == b"+" else level)
+            at += 1
+        if at == len(wanted):
+            if node.read or node.read_below:
+                yield way
+            return
+        level = wanted[at]
+        if level == b"#":
+            yield from self._all_reads(node, way, names)
+            return
+        wildcards = at > 0 or not level.startswith(b"$")
+        if node.read_below and wildcards:
+            yield [*way, *wanted[at:]]
+        for each, child in _ways_on(node, names):
+            if level == b"+":
+                if at > 0 or not each.startswith(b"$"):
+                    yield from self._overlaps(child, wanted, at + 1, [*way, each], names)
+            elif each == level or (each == b"+" and wildcards):
+                yield from self._overlaps(child, wanted, at + 1, [*way, level], names)
 
-def _overlaps(node: Node, wanted: Sequence[bytes], at: int, way: list[bytes], names: Names) -> Iterator[list[bytes]]:
-    if at == len(wanted):
-        if node.read or node.read_below:
+    def _all_reads(self, node: Node, way: list[bytes], names: Names) -> Iterator[list[bytes]]:
+        """The filters of all read rules at a node and below it that `#` covers."""
+        if node.read_below:
+            yield [*way, b"#"]
+        elif node.read:
             yield way
-        return
-    level = wanted[at]
-    if level == b"#":
-        yield from _all_reads(node, way, names)
-        return
-    wildcards = at > 0 or not level.startswith(b"$")
-    if node.read_below and wildcards:
-        yield [*way, *wanted[at:]]
-    for each, child in _ways_on(node, names):
-        if level == b"+":
-            if at > 0 or not each.startswith(b"$"):
-                yield from _overlaps(child, wanted, at + 1, [*way, each], names)
-        elif each == level or (each == b"+" and wildcards):
-            yield from _overlaps(child, wanted, at + 1, [*way, level], names)
+        for level, child in _ways_on(node, names):
+            lead = self._filled(child, names)
+            if lead is not None and (way or not level.startswith(b"$")):
+                yield from self._all_reads(child, [*way, level, *lead], names)
 
-
-def _all_reads(node: Node, way: list[bytes], names: Names) -> Iterator[list[bytes]]:
-    """The filters of all read rules at a node and below it that `#` covers."""
-    if node.read_below:
-        yield [*way, b"#"]
-    elif node.read:
-        yield way
-    for level, child in _ways_on(node, names):
-        if way or not level.startswith(b"$"):
-            yield from _all_reads(child, [*way, level], names)
+    def _filled(self, node: Node, names: Names) -> Sequence[bytes] | None:
+        """The way to a node with the client's names; None if the client lacks one."""
+        if node.is_literal:
+            return node.way
+        found: list[bytes] = []
+        for text in node.way:
+            level = fill(text, names) if self._stands_for_names(text) else text
+            if level is None:
+                return None
+            found.append(level)
+        return found
 
 
 def _ways_on(node: Node, names: Names) -> Iterator[tuple[bytes, Node]]:
@@ -245,6 +324,14 @@ def _ways_on(node: Node, names: Names) -> Iterator[tuple[bytes, Node]]:
             level = fill(text, names)
             if level is not None:
                 yield level, child
+
+
+def _same_levels(way: Sequence[bytes], levels: Sequence[bytes], at: int) -> int:
+    """How many levels at the beginning of `way` are those of a filter from `at` on."""
+    same = 0
+    while same < len(way) and at + same < len(levels) and way[same] == levels[at + same]:
+        same += 1
+    return same
 
 
 def fill(template: bytes, names: Names) -> bytes | None:

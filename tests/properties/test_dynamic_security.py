@@ -10,6 +10,7 @@ from mqttlite.security.dynamic_security.model import Acl, Client, Group, Role, S
 from mqttlite.security.dynamic_security.rules import DynamicRules
 from mqttlite.security.granted_topics import covers
 from mqttlite.security.rule_tree import READ, Names, Rule, RuleTree
+from mqttlite.topics.names import matches
 
 LEVELS = ("a", "b", "+")
 CLIENT_ID, USERNAME = "b", "a"
@@ -117,6 +118,30 @@ def test_a_tree_finds_the_first_rule_that_covers_a_filter(patterns: list[str], t
     tree = RuleTree(Rule(line, READ, each.encode()) for line, each in enumerate(patterns, 1))
     lines = [line for line, each in enumerate(patterns, 1) if covers(each.encode(), topic_filter.encode())]
     assert tree.find_covering(topic_filter.encode().split(b"/")).read == min(lines, default=0)
+
+
+deep_filters = st.builds(
+    lambda levels, end: "/".join([*levels, *end]),
+    st.lists(st.sampled_from(["a", "a", "b", "+", "%u", "$SYS", ""]), min_size=1, max_size=8),
+    st.sampled_from(([], ["#"])),
+)
+
+
+@given(st.lists(deep_filters, max_size=8), st.lists(st.sampled_from(["a", "b", USERNAME, "$SYS", ""]), min_size=1))
+def test_a_tree_of_long_filters_finds_the_first_that_matches(patterns: list[str], topic: list[str]) -> None:
+    rules = [Rule(line, READ, each.encode()) for line, each in enumerate(patterns, 1)]
+    tree = RuleTree(rules, is_template=lambda level: level == b"%u")
+    levels = [each.encode() for each in topic]
+    wanted = [
+        line
+        for line, each in enumerate(patterns, 1)
+        if matches(each.replace("%u", USERNAME).encode(), b"/".join(levels))
+    ]
+    assert tree.find(levels, Names(USERNAME.encode())).read == min(wanted, default=0)
+    assert len(tree.nodes()) <= 2 * len(patterns) + 1
+    ways = {b"/".join(each).decode() for each in tree.overlaps([b"#"], Names(USERNAME.encode()))}
+    own = {each.replace("%u", USERNAME) for each in patterns if not each.startswith("$")}
+    assert {each for each in own if f"{each}/#" not in own} <= ways <= own
 
 
 def test_a_name_at_the_first_level_reaches_no_topic_of_the_broker() -> None:
