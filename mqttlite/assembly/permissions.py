@@ -127,6 +127,7 @@ class Permissions:
                 on_rules=self._on_rules,
                 roles_in_use=self._roles_in_use,
                 max_roles=2 * config.limits.max_sessions,
+                on_forgotten=self._ask_roles_again,
                 topics=[] if self.has_authorizer else policies_of(self.topics),
                 check_of=check_of,
             )
@@ -150,7 +151,9 @@ class Permissions:
         if path is None:
             raise ConfigError("dynamic_security.file is missing, and so is data_dir: name a file, or a data directory")
         try:
-            return DynamicSecurity(path, config.dynamic_security, self._dynamic_roles_in_use)
+            return DynamicSecurity(
+                *(path, config.dynamic_security, self._dynamic_roles_in_use), on_forgotten=self._ask_roles_again
+            )
         except DynamicSecurityError as error:
             raise ConfigError(f"dynamic_security.file: {error}") from None
 
@@ -188,7 +191,10 @@ class Permissions:
         if rules is None:
             return self.dynamic_security.rules
         max_roles = 2 * self._runtime.config.limits.max_sessions
-        self._both_rules = BothRules(*(self.dynamic_security.rules, rules, self._config_roles_in_use, max_roles))
+        self._both_rules = BothRules(
+            *(self.dynamic_security.rules, rules, self._config_roles_in_use, max_roles),
+            on_forgotten=self._ask_roles_again,
+        )
         return self._both_rules
 
     def _default_rules(self, authorizer: Authorizer | None) -> Authorizer:
@@ -201,7 +207,8 @@ class Permissions:
         ):
             # `DefaultRules` makes two roles of each
             authorizer = self._granted_topics = GrantedTopics(
-                authorizer, lambda: {each.role // 2 for each in sessions.values()}
+                *(authorizer, lambda: {each.role // 2 for each in sessions.values()}),
+                on_forgotten=self._ask_roles_again,
             )
         analysts = frozenset(config.sys.publishers)
         return built_in_rules(analysts, authorizer, bridges=lets_bridges(config), extensions=turned_on(config))
@@ -221,6 +228,9 @@ class Permissions:
         sessions = self._runtime.core.sessions.values()
         numbers = {session.role // 2 for session in sessions}  # `DefaultRules` makes two of each
         return numbers if self._granted_topics is None else self._granted_topics.rules_roles(numbers)
+
+    def _ask_roles_again(self) -> None:
+        self._runtime.core.permissions.ask_roles_again()
 
     # ------------------------------------------------------------------ changes of the rules
 

@@ -19,7 +19,7 @@ from mqttlite.core.authorizer import (
     told_by,
 )
 from mqttlite.core.topic_policy import TopicPolicy
-from mqttlite.security.role_numbers import RoleNumbers
+from mqttlite.security.role_numbers import RoleNumbers, nothing
 
 MAX_ROLES: Final = 200_000
 """The most pairs of roles. When they are used up, those without a session are dropped; a client that still finds none
@@ -32,7 +32,8 @@ _CONTROL: Final = b"$CONTROL/"
 
 
 class BothRules:
-    """`roles_in_use` returns the roles given by this object that sessions still have."""
+    """`roles_in_use` returns the roles given by this object that sessions still have, `on_forgotten` is that of
+    `RoleNumbers`."""
 
     def __init__(
         self,
@@ -40,11 +41,15 @@ class BothRules:
         second: Authorizer,
         roles_in_use: Callable[[], Iterable[int]] = lambda: (),
         max_roles: int = MAX_ROLES,
+        *,
+        on_forgotten: Callable[[], None] = nothing,
     ) -> None:
         self._first: Final = first
         self._second: Final = second
         self._max_roles: Final = max_roles
-        self._roles: Final[RoleNumbers[tuple[int, int]]] = RoleNumbers(max_roles, roles_in_use)
+        self._roles: Final[RoleNumbers[tuple[int, int]]] = RoleNumbers(
+            max_roles, roles_in_use, on_forgotten=on_forgotten
+        )
 
     def role_of(self, client_id: str, username: str | None, grants: Grants = NO_GRANTS) -> int:
         """The number for the pair of roles."""

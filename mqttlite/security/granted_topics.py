@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from mqttlite.core.authentication import Grants
 from mqttlite.core.authorizer import ANYBODY, PUBLISH, SUBSCRIBE, Authorizer, Why, reason_of, told_by
 from mqttlite.core.topic_policy import NO_POLICY, TopicPolicy
-from mqttlite.security.role_numbers import RoleNumbers
+from mqttlite.security.role_numbers import RoleNumbers, nothing
 from mqttlite.topics.names import matches
 from mqttlite.topics.namespaces import split_share
 
@@ -33,13 +33,22 @@ class _Role(NamedTuple):
 class GrantedTopics:
     """`authorizer` has the rules. Without it, everything is allowed that the credentials do not exclude.
 
-    `roles_in_use` returns the roles given by this object that sessions still have.
+    `roles_in_use` returns the roles given by this object that sessions still have, `on_forgotten` is that of
+    `RoleNumbers`.
     """
 
-    def __init__(self, authorizer: Authorizer | None, roles_in_use: Callable[[], Iterable[int]]) -> None:
+    def __init__(
+        self,
+        authorizer: Authorizer | None,
+        roles_in_use: Callable[[], Iterable[int]],
+        *,
+        on_forgotten: Callable[[], None] = nothing,
+    ) -> None:
         self._authorizer: Final = authorizer
         unlimited = _Role(ANYBODY, None, None)  # for sessions from the store
-        self._roles: Final = RoleNumbers(MAX_ROLES, roles_in_use, count(NO_ROLE + 1), always=((ANYBODY, unlimited),))
+        self._roles: Final = RoleNumbers(
+            *(MAX_ROLES, roles_in_use, count(NO_ROLE + 1)), always=((ANYBODY, unlimited),), on_forgotten=on_forgotten
+        )
 
     def role_of(self, client_id: str, username: str | None, grants: Grants) -> int:
         """The number for a role with its granted topics."""

@@ -15,6 +15,7 @@ from mqttlite.files.atomic_file import save
 from mqttlite.files.file_version import version_of
 from mqttlite.files.shared_document import SharedDocument
 from mqttlite.security.acl_file import AclFile, AclFileError, AclFileUnreadable, load, parse
+from mqttlite.security.role_numbers import nothing
 from mqttlite.security.rules import NO_PERMISSIONS, Rules
 from mqttlite.security.topic_policies import CheckOf, TopicPolicyOptions
 
@@ -37,6 +38,7 @@ class LiveRules:
         on_rules: Callable[[Rules | None], None],
         roles_in_use: Callable[[], Collection[int]],
         max_roles: int,
+        on_forgotten: Callable[[], None] = nothing,
         topics: Sequence[TopicPolicyOptions] = (),
         check_of: CheckOf | None = None,
     ) -> None:
@@ -48,6 +50,7 @@ class LiveRules:
         self._on_rules: Final = on_rules
         self._roles_in_use: Final = roles_in_use
         self._max_roles: Final = max_roles
+        self._on_forgotten: Final = on_forgotten
         self._check_of: Final = check_of
         self._numbers_of_roles: Final = count(NO_PERMISSIONS + 1)
         self._has_file: Final = asyncio.Event()
@@ -189,6 +192,7 @@ class LiveRules:
             *(acl, [*self._policies, *self._topics], self._groups),
             roles_in_use=self._roles_in_use,
             max_roles=self._max_roles,
+            on_forgotten=self._on_forgotten,
             numbers=self._numbers_of_roles,
             check_of=self._check_of,
         )

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, final
 from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.topic_policy import TopicPolicy
 from mqttlite.security.acl_file import AclFile
-from mqttlite.security.role_numbers import RoleNumbers
+from mqttlite.security.role_numbers import RoleNumbers, nothing
 from mqttlite.security.rule_tree import NOBODY, READ, WRITE, Names, Rule, RuleTree
 from mqttlite.security.topic_policies import CheckOf, TopicPolicies, TopicPolicyOptions, intersection
 
@@ -82,6 +82,7 @@ class Rules:
         *,
         roles_in_use: Callable[[], Collection[int]] = lambda: (),
         max_roles: int = MAX_ROLES,
+        on_forgotten: Callable[[], None] = nothing,
         numbers: Iterator[int] | None = None,
         check_of: CheckOf | None = None,
     ) -> None:
@@ -107,7 +108,9 @@ class Rules:
         self._depth: Final = max(
             *(section.tree.depth for section in sections), self._patterns.depth, self.policies.depth, 2
         )
-        self._roles: Final[RoleNumbers[_Role]] = RoleNumbers(max_roles, roles_in_use, numbers)
+        self._roles: Final[RoleNumbers[_Role]] = RoleNumbers(
+            max_roles, roles_in_use, numbers, on_forgotten=on_forgotten
+        )
 
     def parts(self) -> list[object]:
         """The objects they consist of. Freeing them one by one, from the end, avoids one long pause."""

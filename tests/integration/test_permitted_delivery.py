@@ -1,12 +1,21 @@
 """What clients get of what others publish, under an ACL file: live, retained, queued, shared and by wills."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mqttlite.config import Config, ListenerOptions
+from mqttlite.core.limits import Limits
+from mqttlite.core.route.tally import NO_MATCHING_SUBSCRIBERS
+from mqttlite.security import dynamic_security, granted_topics
+from mqttlite.security.dynamic_security import DynamicSecurityOptions
+from mqttlite.security.dynamic_security.document import dump
+from mqttlite.security.dynamic_security.model import Acl, Group, Role, State
+from mqttlite.security.dynamic_security.rules import DynamicRules
+from mqttlite.security.token_options import TokenOptions
 from mqttlite.server import Broker
-from mqttlite.wire.packets import Will
+from mqttlite.wire.packets import Ack, Will
 from tests.integration.conftest import Rig
 from tests.support.device import Device
 
@@ -115,3 +124,49 @@ async def test_queued_messages_are_asked_about_when_they_are_sent(rig: Rig, brok
     assert await again.message() == ("open/a", b"")
     await again.ping()
     assert again.waiting() == []
+
+
+@pytest.mark.parametrize("source", ["file", "dynamic security", "both", "credentials"])
+async def test_retained_messages_stay_when_their_writers_have_no_number_any_more(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """There are 20 numbers for permissions, or 5, and 48 clients come one after another."""
+    monkeypatch.setattr(granted_topics, "MAX_ROLES", 5)
+    options: dict[str, object] = {}
+    if source != "dynamic security":
+        acl = tmp_path / "acl.conf"
+        acl.write_text("topic readwrite #\n" if source == "both" else "topic read #\npattern readwrite dev/%c/#\n")
+        options["acl_file"] = str(acl)
+    if source == "dynamic security":
+        monkeypatch.setattr(dynamic_security, "DynamicRules", partial(DynamicRules, max_holders=20))
+    if source in ("dynamic security", "both"):
+        role = Role("device")
+        role.add("publishClientSend", Acl("dev/%c/#", 0, allow=True))
+        state = State(roles={"device": role}, groups={"all": Group("all", roles={"device": 1})}, anonymous_group="all")
+        state.default_access |= {"subscribe": True, "publishClientReceive": True}
+        file = tmp_path / "dynamic-security.json"
+        file.write_bytes(dump(state))
+        options["dynamic_security"] = DynamicSecurityOptions(file=str(file))
+    if source == "credentials":
+        secret = tmp_path / "secret"
+        secret.write_bytes(b"s" * 64)
+        options["jwt"] = TokenOptions(algorithms=("HS256",), secret_file=str(secret), publish_claim="publ")
+    broker = await rig.broker(
+        Config(
+            listeners=(ListenerOptions(port=0),),
+            allow_anonymous=True,
+            limits=Limits(max_sessions=50 if source == "credentials" else 10),
+            **options,  # type: ignore[arg-type]
+        )
+    )
+    for number in range(48):
+        device = await rig.device(broker.port, f"d{number}")
+        device.publish(f"dev/d{number}/state", b"on", 1, True)
+        assert (await device.expect(Ack)).reason_code in (0, NO_MATCHING_SUBSCRIBERS)
+        await device.disconnect()
+    for _ in range(2):
+        reader = await rig.device(broker.port, "reader")
+        assert await reader.subscribe("dev/#") == b"\0"
+        await reader.ping()
+        assert len(reader.waiting()) == 48
+        await reader.disconnect()

@@ -44,7 +44,7 @@ class Permissions:
         self.drops: Final = drops
         self.authorizer: Authorizer = OpenRules() if authorizer is None else authorizer
         self.rules: int = 1
-        """The generation of the rules in force."""
+        """The generation of the rules in force, and of the roles that they gave."""
         self.restricts: bool = restricts(self.authorizer)
         """Whether some topics may be hidden from some clients."""
         self.trusts_names: bool = True
@@ -65,6 +65,11 @@ class Permissions:
         self.rules += 1
         self.restricts = restricts(authorizer)
         self._received.clear()
+
+    def ask_roles_again(self) -> None:
+        """Ask for the role of everybody when it is needed next: the authorizer has forgotten roles that no session has.
+        Routes and verdicts stay, because it gives no number twice."""
+        self.rules += 1
 
     def role_of(self, source: Source) -> int:
         """The role of a client under the rules in force."""

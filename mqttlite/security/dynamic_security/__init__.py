@@ -14,6 +14,7 @@ from mqttlite.security.dynamic_security.first_file import make
 from mqttlite.security.dynamic_security.model import State, changed_users
 from mqttlite.security.dynamic_security.passwords import DynamicAuthenticator, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
+from mqttlite.security.role_numbers import nothing
 
 __all__ = ["DynamicSecurity", "DynamicSecurityError", "DynamicSecurityOptions", "path_of"]
 
@@ -45,8 +46,15 @@ def path_of(options: DynamicSecurityOptions, data_dir: str | None) -> Path | Non
 class DynamicSecurity:
     """The rules and authenticators over one file. Commands change its `rules` and `passwords`."""
 
-    def __init__(self, path: Path, options: DynamicSecurityOptions, roles_in_use: Callable[[], Iterable[int]]) -> None:
-        """`roles_in_use` is that of `DynamicRules`. Raises `DynamicSecurityError`."""
+    def __init__(
+        self,
+        path: Path,
+        options: DynamicSecurityOptions,
+        roles_in_use: Callable[[], Iterable[int]],
+        *,
+        on_forgotten: Callable[[], None] = nothing,
+    ) -> None:
+        """`roles_in_use` and `on_forgotten` are those of `DynamicRules`. Raises `DynamicSecurityError`."""
         self.path: Final = path
         self.is_new: Final = not path.exists()
         """Whether this start has made the file."""
@@ -55,7 +63,7 @@ class DynamicSecurity:
         state = load(path)
         for place in state.unknown_places:
             _log.warning("%s: %s is not known; it stays in the file", path, place)
-        self.rules: Final = DynamicRules(state, roles_in_use)
+        self.rules: Final = DynamicRules(state, roles_in_use, on_forgotten=on_forgotten)
         self.passwords: Final = Passwords()
         self.authenticator: Final = DynamicAuthenticator(self.rules, self.passwords)
 

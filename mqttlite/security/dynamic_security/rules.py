@@ -26,7 +26,7 @@ from mqttlite.security.dynamic_security.model import (
     State,
 )
 from mqttlite.security.dynamic_security.role_rules import RoleRules
-from mqttlite.security.role_numbers import RoleNumbers
+from mqttlite.security.role_numbers import RoleNumbers, nothing
 from mqttlite.security.rule_tree import NOBODY as NAMELESS
 from mqttlite.security.rule_tree import Names
 
@@ -64,7 +64,7 @@ class DynamicRules:
     """An `Authorizer`. `state` may be replaced at any time; the caller must then call `Broker.authorize`.
 
     `roles_in_use` returns the roles given by this object that sessions still have. A number always stands for the same
-    holder, because sessions without a connection keep theirs.
+    holder, because sessions without a connection keep theirs. `on_forgotten` is that of `RoleNumbers`.
     """
 
     def __init__(
@@ -72,12 +72,14 @@ class DynamicRules:
         state: State,
         roles_in_use: Callable[[], Iterable[int]] = lambda: (),
         max_holders: int = MAX_HOLDERS,
+        *,
+        on_forgotten: Callable[[], None] = nothing,
     ) -> None:
         self._state = state
         self._rules: dict[str, RoleRules] = {}
         """The rules of roles that were asked for."""
         self._max_holders: Final = max_holders
-        self._holders: Final[RoleNumbers[_Holder]] = RoleNumbers(max_holders, roles_in_use)
+        self._holders: Final[RoleNumbers[_Holder]] = RoleNumbers(max_holders, roles_in_use, on_forgotten=on_forgotten)
 
     @property
     def state(self) -> State:

@@ -6,7 +6,9 @@ from mqttlite.core.authentication import NO_GRANTS, Grants
 from mqttlite.core.identity import Identity
 from mqttlite.core.memory import WRITER_BYTES, text_bytes
 from mqttlite.core.source import CLIENT, THE_BROKER, THE_PROGRAM, Source
+from mqttlite.security.acl_file import parse
 from mqttlite.security.built_in_rules import built_in_rules
+from mqttlite.security.rules import Rules
 from tests.support.core_driver import Client, World
 from tests.support.rules import OpenRules
 
@@ -71,6 +73,26 @@ def test_the_writer_of_a_retained_message_outlives_a_restart(qos: int) -> None:
     world = world.restart()
     ban(world, "a")
     assert heard(world, qos) == ["b", "public a", "public b"]
+
+
+def test_a_writer_keeps_its_right_when_no_session_has_its_role() -> None:
+    """The rules give roles to ten clients at most, and forget the roles of those that are gone."""
+    world = World()
+    acl = parse(["pattern readwrite private/%c", "topic read #"], "acl.conf")
+    rules = Rules(
+        acl,
+        roles_in_use=lambda: {each.role for each in world.broker.sessions.values()},
+        max_roles=10,
+        on_forgotten=world.broker.permissions.ask_roles_again,
+    )
+    world.broker.authorize(rules)
+    names = [f"c{each}" for each in range(30)]
+    for name in names:
+        client = world.connect(name)
+        client.publish(f"private/{name}", name, 1, retain=True)
+        client.disconnect()
+    for _ in range(3):
+        assert heard(world) == sorted(names)
 
 
 def test_two_brokers_of_one_store_ask_their_own_rules() -> None:
