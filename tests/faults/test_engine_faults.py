@@ -33,8 +33,8 @@ Opened: TypeAlias = Callable[..., Awaitable[NatsEngine]]
 
 WINDOW = 8
 LONGEST_PAUSE_S = 60.0
-"""Without durable acknowledgements after the death of a leader: 4 to 9 s on an idle machine, and once more than 30 s on a
-busy one, for servers that campaign at the same time try again."""
+"""Without durable acknowledgements after the death of a leader: 4 to 9 s on an idle machine, and once more than 30 s on
+a busy one, for servers that campaign at the same time try again."""
 
 ELECTION_S = 4.0
 """The least time until servers that have lost their leader elect another one."""
