@@ -3,6 +3,7 @@
 Each test works on one copy of the package, whose sources run uncompiled.
 """
 
+import itertools
 import json
 import os
 import re
@@ -23,6 +24,8 @@ from tests.test_architecture import ROOT
 pytestmark = pytest.mark.slow
 
 LIMIT_S: Final = 60.0
+
+_SECONDS = itertools.count(1_000_000_000)
 
 LOOK: Final = """
 import asyncio, json, pathlib, sys, tomllib, urllib.request
@@ -111,6 +114,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def put(module: Path, text: str) -> None:
+    """Write it with a time of its own: of the same second and length, Python would run what it compiled before."""
+    module.write_text(text, encoding="utf-8")
+    seconds = next(_SECONDS)
+    os.utime(module, (seconds, seconds))
+
+
 def look(copy: Path, data_dir: Path, options: list[str]) -> dict[str, Any]:
     """What a broker of the copy says of itself, and how it refuses some options."""
     done = subprocess.run(
@@ -168,13 +178,13 @@ def test_an_extension_goes_with_its_folder_and_its_line(
         assert left.count(f'    "{each}",\n') == 1
         left = left.replace(f'    "{each}",\n', "")
         shutil.move(folders / each, tmp_path / each)
-    listed.write_text(left, encoding="utf-8")
+    put(listed, left)
     try:
         found = look(copy, tmp_path / "data", options)
     finally:
         for each in gone:
             shutil.move(tmp_path / each, folders / each)
-        listed.write_text(text, encoding="utf-8")
+        put(listed, text)
     assert set(whole["commands"]) - set(found["commands"]) == {each for one in manifests for each in one.commands}
     documented = [BUILT_IN[each] for each in gone - {"cluster", "dashboard"}]
     has_routes = any(each.routes or each.gateway_routes for each in documented)
@@ -202,7 +212,7 @@ def test_an_extension_goes_with_its_folder_and_its_line(
 def test_an_extension_that_others_need_does_not_go_alone(name: str, copy: Path) -> None:
     listed = copy / "mqttlite" / "extensions" / "built_in.py"
     text = listed.read_text(encoding="utf-8")
-    listed.write_text(text.replace(f'    "{name}",\n', ""), encoding="utf-8")
+    put(listed, text.replace(f'    "{name}",\n', ""))
     try:
         done = subprocess.run(
             [sys.executable, "-c", "import mqttlite.extensions.built_in"],
@@ -214,5 +224,5 @@ def test_an_extension_that_others_need_does_not_go_alone(name: str, copy: Path) 
             check=False,
         )
     finally:
-        listed.write_text(text, encoding="utf-8")
+        put(listed, text)
     assert f"needs {name}: take both away, or none" in done.stderr
