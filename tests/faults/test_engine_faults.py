@@ -262,7 +262,7 @@ async def test_a_follower_reads_on_while_no_server_may_make_it_a_consumer(server
     await records.aclose()
 
 
-async def test_what_was_read_without_a_consumer_does_not_come_again_by_it(
+async def test_records_that_were_read_without_a_consumer_do_not_come_again_by_one(
     servers: NatsServers, opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = await opened(options_of(servers))

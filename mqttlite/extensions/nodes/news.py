@@ -5,6 +5,7 @@ Invariant: of the beginning each filter is told with the QoS that it has when it
 bring the other node to what holds now, however much changed meanwhile.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -47,8 +48,9 @@ class News:
         """After how many it knows all that was subscribed when the connection began."""
         self._beginning: Beginning = _NOTHING
         self._sent_of_it = 0
-        self._changes: Final[dict[bytes, int]] = {}
-        """Of several changes of a filter the last one holds, in the place of the first."""
+        self._changes: Final[OrderedDict[bytes, int]] = OrderedDict()
+        """Of several changes of a filter the last one holds, in the place of the first. The first one of a plain `dict`
+        is found behind all that were taken before."""
         self._change_bytes = 0
 
     def begin(self, beginning: Beginning) -> None:
@@ -102,9 +104,9 @@ class News:
     def _next(self) -> NewsItem:
         beginning, at = self._beginning, self._sent_of_it
         if not self._of_beginning:
-            name = next(iter(self._changes))
-            self._change_bytes -= len(name)
-            return name, self._changes.pop(name)
+            change = self._changes.popitem(last=False)
+            self._change_bytes -= len(change[0])
+            return change
         self._sent_of_it += 1
         if at < len(beginning.filters):
             topic_filter = beginning.filters[at]

@@ -412,7 +412,7 @@ def test_an_import_with_which_no_broker_would_start_is_said(tmp_path: Path, text
     assert sentence.replace(str(file), "F").startswith(said)
 
 
-def test_what_is_printed_is_toml_whatever_the_file_holds(tmp_path: Path) -> None:
+def test_the_printed_configuration_is_toml_whatever_the_file_holds(tmp_path: Path) -> None:
     config, _ = converted(tmp_path, 'listener 1 ::1\npassword_file a\x7f\x1b"\\b')
     assert config.password_file == 'a\x7f\x1b"\\b'
 

@@ -40,7 +40,7 @@ def test_numbers_come_from_their_source_and_some_stay_always() -> None:
     assert [numbers.get(0), numbers.get(7), numbers.get(8)] == ["anybody", None, "b"]
 
 
-def test_who_has_a_number_without_a_session_is_told_when_numbers_are_forgotten() -> None:
+def test_a_holder_that_is_no_session_is_told_when_numbers_are_forgotten() -> None:
     used: list[int] = []
     told: list[int] = []
     numbers: RoleNumbers[str] = RoleNumbers(2, lambda: used, on_forgotten=lambda: told.append(len(numbers)))
