@@ -15,6 +15,7 @@ from email.utils import formatdate
 from functools import partial
 from typing import Any, Final, cast
 
+import uvicorn.lifespan.off  # noqa: F401 - `Config.load` imports it by name, in the loop's thread
 from starlette.responses import Response
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle

@@ -1,6 +1,7 @@
 """The HTTP application as the admin socket and the metrics port serve it: the routes for operators, without logins.
 
-Invariant: programs that connect and say nothing keep no operator out.
+Invariants: programs that connect and say nothing keep no operator out; all that the routes need is imported with this
+module, which `LateServer` does in a thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,8 +40,9 @@ FEATURES: Final[tuple[Callable[[OperatorContext], Sequence[Route]], ...]] = (
     retained.routes,
     operation_routes.routes,
     metrics_routes.routes,
+    *(resolve(reference) for manifest in BUILT_IN.values() for reference in manifest.routes),
 )
-"""Each makes the routes of one feature. Those of extensions, in their manifests, come behind them."""
+"""Each makes the routes of one feature; those of extensions come behind the others."""
 
 
 def build_socket_server(context: OperatorContext, endpoint: UnixEndpoint, clock: Callable[[], float]) -> HttpServer:
@@ -102,8 +104,7 @@ def build_looking_server(
 
 
 def _routes(context: OperatorContext, listener: ServedOn) -> list[Route]:
-    extensions = [resolve(reference) for manifest in BUILT_IN.values() for reference in manifest.routes]
-    return [route for make in (*FEATURES, *extensions) for route in make(context) if listener in route.served_on]
+    return [route for make in FEATURES for route in make(context) if listener in route.served_on]
 
 
 def _server(
