@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -259,7 +260,7 @@ def _storm(options: argparse.Namespace) -> int:
     asked = storm.Storm(
         options.clients, options.users, options.at_work, options.rate, options.algorithm, not options.pure
     )
-    return storm.run(asked)
+    return storm.run(replace(asked, mosquitto=options.mosquitto))
 
 
 def _attacks(options: argparse.Namespace) -> int:
@@ -267,7 +268,7 @@ def _attacks(options: argparse.Namespace) -> int:
 
 
 def _flood(options: argparse.Namespace) -> int:
-    return flood.run(flood.Flood(options.publishers, options.seconds, not options.pure))
+    return flood.run(flood.Flood(options.publishers, options.seconds, not options.pure, options.mosquitto))
 
 
 def _rules(options: argparse.Namespace) -> int:
@@ -378,6 +379,7 @@ def _parser() -> argparse.ArgumentParser:
     storming.add_argument("--rate", type=float, default=usual.rate, help="of all those at work (default 1000/s)")
     storming.add_argument("--algorithm", choices=storm.ALGORITHMS, default=usual.algorithm)
     storming.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
+    storming.add_argument("--mosquitto", action="store_true", help="measure Mosquitto in place of ours")
     storming.set_defaults(run=_storm)
     attacking = commands.add_parser(
         "attacks", help="what polite clients notice of slow, silent, guessing and other ones"
@@ -393,6 +395,7 @@ def _parser() -> argparse.ArgumentParser:
     flooding.add_argument("--publishers", type=_positive, default=usual_flood.publishers, help="(default 1000)")
     flooding.add_argument("--seconds", type=float, default=usual_flood.seconds, help="for each flood (default 6)")
     flooding.add_argument("--pure", action="store_true", help="measure the build that is not compiled")
+    flooding.add_argument("--mosquitto", action="store_true", help="measure Mosquitto in place of ours")
     flooding.set_defaults(run=_flood)
     ruling = commands.add_parser("rules", help="what 10,000 rules, a thousand users and all quotas cost")
     ruling.add_argument(

@@ -75,8 +75,8 @@ def serving(name: str, home: Path, environment: Mapping[str, str], more: Sequenc
     )
 
 
-def mosquitto(home: Path) -> Spec | None:
-    """With its own defaults; anonymous, on loopback, keeping nothing, and sending at once, as all others do.
+def mosquitto(home: Path, more: Sequence[str] = ("allow_anonymous true",)) -> Spec | None:
+    """With its own defaults and the lines in `more`; on loopback, keeping nothing, and sending at once, as all others.
 
     By default it lets the kernel wait 40 ms for more bytes, and few people would leave that as it is.
     """
@@ -85,7 +85,7 @@ def mosquitto(home: Path) -> Spec | None:
         return None
     certificate, key = authority(home)
     port, tls_port = free_port(), free_port()
-    lines = [f"listener {port} {LOOPBACK}", "allow_anonymous true", "persistence false", "log_dest none"]
+    lines = [f"listener {port} {LOOPBACK}", *more, "persistence false", "log_dest none"]
     lines += ["set_tcp_nodelay true"]
     lines += [f"listener {tls_port} {LOOPBACK}", f"certfile {certificate}", f"keyfile {key}"]
     if os.geteuid() == 0:

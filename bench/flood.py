@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench import brokers, build, native, report
+from bench import brokers, build, entrants, native, report
 
 MIB: Final = 1_048_576
 
@@ -30,6 +30,8 @@ class Flood:
     publishers: int = 1_000
     seconds: float = 6.0
     compiled: bool = True
+    mosquitto: bool = False
+    """Put it on Mosquitto in place of our broker."""
     quiet_s: float = 5.0
     rest_s: float = 2.0
     """What the broker has to recover, before the part begins that shows whether it did."""
@@ -48,11 +50,11 @@ def run(flood: Flood) -> int:
     """Measure each flood and print a table; 1 if a bound is broken."""
     rows, broken = [], []
     for name, load in FLOODS.items():
-        figures, polite, status, log = _measure(flood, load)
+        figures, polite, drops_of, log = _measure(flood, load)
         lost = figures["acknowledged"] - figures["received_acked"]
         quiet, meanwhile, after = (polite["parts"][at] for at in (0, 2, 4))
         stages = [line.partition(": ")[2] for line in log if "overload, load" in line and "no longer" not in line]
-        drops = ", ".join(f"{count} {reason}" for reason, count in sorted(status["drops"].items())) or "none"
+        drops = ", ".join(f"{count} {reason}" for reason, count in sorted(drops_of.items())) or "none"
         rows.append(
             [
                 name,
@@ -80,27 +82,35 @@ def _latencies(part: dict[str, float]) -> list[str]:
     return [f"{part[key] / 1e3:.2f} ms" for key in ("p50_us", "p99_us")]
 
 
-def _measure(flood: Flood, load: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any], list[str]]:
-    """One flood: the figures of the publishers, those of the polite, the broker's status and the lines of its log."""
-    loadgen = str(build.loadgen())
+def _broker(flood: Flood, home: Path, status_port: int) -> brokers.Spec:
+    if flood.mosquitto:
+        found = entrants.mosquitto(home)
+        if found is None:
+            raise brokers.BrokerError("mosquitto is not installed")
+        return found
     source = native.tree() if flood.compiled else native.ROOT
+    port = brokers.free_port()
+    (home / "mqttlite.toml").write_text(
+        f'data_dir = ""\n[[listeners]]\nport = {port}\n[metrics]\nport = {status_port}\n', encoding="utf-8"
+    )
+    return brokers.Spec(
+        "mqttlite",
+        brokers.LOOPBACK,
+        port,
+        (sys.executable, "-P", "-m", "mqttlite", "serve", "-c", str(home / "mqttlite.toml"), "--log-level", "warning"),
+        folder=home,
+        environment={"PYTHONPATH": str(source)},
+    )
+
+
+def _measure(flood: Flood, load: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any], dict[str, int], list[str]]:
+    """One flood: the figures of the publishers, those of the polite, and our broker's drops and lines of its log."""
+    loadgen = str(build.loadgen())
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        home, port, status_port = Path(folder), brokers.free_port(), brokers.free_port()
-        (home / "mqttlite.toml").write_text(
-            f'data_dir = ""\n[[listeners]]\nport = {port}\n[metrics]\nport = {status_port}\n', encoding="utf-8"
-        )
-        command = (sys.executable, "-P", "-m", "mqttlite", "serve", "-c", str(home / "mqttlite.toml"))
-        spec = brokers.Spec(
-            "mqttlite",
-            brokers.LOOPBACK,
-            port,
-            (*command, "--log-level", "warning"),
-            folder=home,
-            environment={"PYTHONPATH": str(source)},
-        )
-        broker = brokers.Broker(spec, home)
+        home, status_port = Path(folder), brokers.free_port()
+        broker = brokers.Broker(_broker(flood, home, status_port), home)
         broker.ready()
-        where = ("--host", brokers.LOOPBACK, "--port", str(port))
+        where = ("--host", brokers.LOOPBACK, "--port", str(broker.spec.port))
         polite = subprocess.Popen([loadgen, *where, *POLITE], stdout=subprocess.PIPE, text=True)
         try:
             time.sleep(flood.quiet_s)
@@ -115,15 +125,22 @@ def _measure(flood: Flood, load: tuple[str, ...]) -> tuple[dict[str, Any], dict[
             time.sleep(flood.rest_s)
             polite.send_signal(signal.SIGUSR1)
             time.sleep(flood.rest_s)
-            status = json.loads(urllib.request.urlopen(f"http://127.0.0.1:{status_port}/status", timeout=10).read())
+            drops = {} if flood.mosquitto else _drops(status_port)
             polite.send_signal(signal.SIGUSR2)
             polite_told, _ = polite.communicate(timeout=30)
         finally:
             polite.kill()
             polite.wait()
             broker.stop()
-        log = (home / "mqttlite.stderr").read_text(encoding="utf-8").splitlines()
-    return _figures(told), _figures(polite_told), status, log
+        log = (home / f"{broker.spec.name}.stderr").read_text(encoding="utf-8").splitlines()
+    return _figures(told), _figures(polite_told), drops, log
+
+
+def _drops(status_port: int) -> dict[str, int]:
+    """By reason."""
+    status = json.loads(urllib.request.urlopen(f"http://127.0.0.1:{status_port}/status", timeout=10).read())
+    drops: dict[str, int] = status["drops"]
+    return drops
 
 
 def _figures(told: str) -> dict[str, Any]:

@@ -4,7 +4,9 @@ The first time every password is unknown to the broker; the second time the same
 that failed. A run that breaks a bound below ends with exit code 1.
 """
 
+import hashlib
 import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import brokers, build, entrants, native, report
-from mqttlite.security.hashes import new_argon2id, new_scrypt
+from mqttlite.security.hashes import MosquittoHash, new_argon2id, new_scrypt
 from mqttlite.security.keys import keys_of
 from mqttlite.security.password_file import Entry, format_entry, new_salt
 
@@ -26,10 +28,18 @@ SLOWER: Final = 3.0
 RETRY_S: Final = 1.0
 PASSWORD: Final = "correct horse battery staple"
 
+
+def _new_mosquitto() -> MosquittoHash:
+    """As `mosquitto_passwd` 2.1 makes it by default: a thousand rounds of PBKDF2."""
+    salt, rounds = os.urandom(12), 1_000
+    return MosquittoHash(rounds, salt, hashlib.pbkdf2_hmac("sha512", PASSWORD.encode(), salt, rounds))
+
+
 ALGORITHMS: Final[Mapping[str, Callable[[], Entry]]] = {
     "scram-sha-256": lambda: keys_of(PASSWORD, new_salt(), 15_000),
     "argon2id": lambda: new_argon2id(PASSWORD),
     "scrypt": lambda: new_scrypt(PASSWORD),
+    "mosquitto": _new_mosquitto,
 }
 
 
@@ -44,6 +54,8 @@ class Storm:
     """Messages a second of those at work, all together."""
     algorithm: str = "scram-sha-256"
     compiled: bool = True
+    mosquitto: bool = False
+    """Put it on Mosquitto in place of our broker, with the hashes of that name."""
     quiet_s: float = 8.0
     rest_s: float = 3.0
 
@@ -51,10 +63,9 @@ class Storm:
 def run(storm: Storm) -> int:
     """Measure once and print it; 1 if a bound is broken."""
     loadgen = str(build.loadgen())
-    source = native.tree() if storm.compiled else native.ROOT
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         home = Path(name)
-        broker = brokers.Broker(_broker(storm, home, source), home)
+        broker = brokers.Broker(_mosquitto(storm, home) if storm.mosquitto else _broker(storm, home), home)
         broker.ready()
         try:
             working, storms = _storms(storm, loadgen, broker)
@@ -63,12 +74,26 @@ def run(storm: Storm) -> int:
     return _tell(storm, working, storms)
 
 
-def _broker(storm: Storm, home: Path, source: Path) -> brokers.Spec:
-    entry = format_entry(ALGORITHMS[storm.algorithm]())
+def _broker(storm: Storm, home: Path) -> brokers.Spec:
+    source = native.tree() if storm.compiled else native.ROOT
+    passwords = _password_file(storm, home, format_entry(ALGORITHMS[storm.algorithm]()))
+    return entrants.serving("mqttlite", home, {"PYTHONPATH": str(source)}, ("--password-file", str(passwords)))
+
+
+def _mosquitto(storm: Storm, home: Path) -> brokers.Spec:
+    passwords = _password_file(storm, home, format_entry(ALGORITHMS["mosquitto"]()))
+    found = entrants.mosquitto(home, ("allow_anonymous false", f"password_file {passwords}"))
+    if found is None:
+        raise brokers.BrokerError("mosquitto is not installed")
+    return found
+
+
+def _password_file(storm: Storm, home: Path, entry: str) -> Path:
+    """All users have one entry, which no broker notices."""
     passwords = home / "passwords"
     passwords.write_text("".join(f"user{number}:{entry}\n" for number in range(storm.users)), encoding="utf-8")
     passwords.chmod(0o600)
-    return entrants.serving("mqttlite", home, {"PYTHONPATH": str(source)}, ("--password-file", str(passwords)))
+    return passwords
 
 
 def _storms(storm: Storm, loadgen: str, broker: brokers.Broker) -> tuple[dict[str, Any], list[dict[str, Any]]]:
