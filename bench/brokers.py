@@ -46,6 +46,8 @@ class Spec:
     environment: Mapping[str, str] | None = None
     data: Path | None = None
     """The folder of what it keeps on disk."""
+    groups: frozenset[str] = frozenset()
+    """The groups of cases that it is measured in; all if there are none here."""
 
 
 def parse(text: str) -> Spec:
@@ -166,7 +168,9 @@ class Broker:
         return listening or ((self._process.pid,) if self._process is not None and self._runs() else ())
 
     def carries(self, case: Case) -> bool:
-        return (self.spec.tls_port is not None or not case.tls) and (self.spec.data is not None or not case.before)
+        spec = self.spec
+        is_meant = not spec.groups or case.group in spec.groups
+        return is_meant and (spec.tls_port is not None or not case.tls) and (spec.data is not None or not case.before)
 
     def ready(self) -> None:
         if self.spec.command and not self._runs():

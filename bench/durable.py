@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.brokers import LOOPBACK, Spec, free_port
-from bench.entrants import OURS, ROOT, find_mosquitto, serving
+from bench.entrants import MEMORY, OURS, ROOT, find_mosquitto, serving
 
-MEMORY: Final = "mqttlite-memory"
-"""Ours with --no-persistence, in the best build that there is."""
 LIMITS: Final = """\
 [limits]
 max_inflight = 1_000

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -34,8 +34,15 @@ OURS: Final = (
 )
 
 
+MEMORY: Final = "mqttlite-memory"
+"""Ours with --no-persistence, in the best build that there is."""
+
+
 def ours(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> list[Spec]:
-    """Our variants of this source tree and its compiled copy; one that cannot be had is told to `absent`."""
+    """Our variants of this source tree and its compiled copy; one that cannot be had is told to `absent`.
+
+    A fleet has retained messages, which ours commits to disk and the others do not: it is measured in memory too.
+    """
     specs = []
     for variant in OURS:
         source = compiled if variant.compiled else ROOT
@@ -43,7 +50,8 @@ def ours(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> li
             absent(f"{variant.name}: there is no compiled build")
             continue
         specs.append(serving(variant.name, home, {"PYTHONPATH": str(source)}))
-    return specs
+    in_memory = serving(MEMORY, home, {"PYTHONPATH": str(compiled or ROOT)}, ("--no-persistence",))
+    return [*specs, replace(in_memory, groups=frozenset({"fleet"}))]
 
 
 def installed(home: Path) -> Spec:
