@@ -34,6 +34,9 @@ CLUSTER_WEAK: Final = "cluster_weak"
 NODE_AWAY: Final = "node_away"
 """The alarm while another node is away for which something waits, or may."""
 
+DOCUMENTS_DIFFER: Final = "documents_differ"
+"""The alarm while users, rules or the like may not be those of all nodes, or an edit of them was refused."""
+
 STOOD_STILL: Final = "stood_still"
 """The alarm for a minute after the process stood still for a second or longer."""
 
@@ -173,8 +176,8 @@ class Listener:
 
     def on_alarm(self, alarm: str, active: bool, detail: str) -> None:
         """The condition `alarm` (`STORE_FAILING`, `MEMORY_SHORT`, `OVERLOADED`, `PUSH_STOPPED`, `BRIDGE_AWAY`,
-        `CLUSTER_WEAK`, `NODE_AWAY` or `STOOD_STILL`) began, or ended if not `active`; of the last six also: it became
-        worse, or better, or came again."""
+        `CLUSTER_WEAK`, `NODE_AWAY`, `DOCUMENTS_DIFFER` or `STOOD_STILL`) began, or ended if not `active`; of the last
+        seven also: it became worse, or better, or came again."""
 
 
 _CORE_EVENTS: Final = ("on_subscribed", "on_unsubscribed", "on_dropped", "on_blocked", "on_unblocked")

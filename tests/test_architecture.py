@@ -33,26 +33,27 @@ BELOW: Final[dict[str, set[str]]] = {
     **PURE,
     "build": set(),
     "files": set(),
+    "engine": set(),
     "event_hub": set(PURE),
     **{each: {*PURE, "event_hub", "files"} for each in ADAPTER_PACKAGES},
     "telemetry": {*PURE, "build", "event_hub", "files"},
     "security": {*PURE, "event_hub", "files", "manifests"},
     "client": {"filters", "wire"},  # the broker and the client compile the same expressions
     "config": {*ADAPTER_PACKAGES, *PURE, "files", "manifests"},
-    "manifests": {*PURE, "filters", "telemetry"},
+    "manifests": {*PURE, "engine", "filters", "telemetry"},
     "operations": {*ADAPTER_PACKAGES, *PURE, "build", "config", "event_hub", "files"},
     "catalogue": {*PURE, "config", "security"},
     "gateway": {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "config", "event_hub", "files"}
     | {"manifests", "operations"},
     "extensions": {*PURE, "client", "config", "event_hub", "files", "net"},
     **{
-        each: {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "cli", "client", "config", "event_hub", "extensions"}
-        | {"files", "gateway", "manifests", "operations"}
+        each: {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "cli", "client", "config", "engine", "event_hub"}
+        | {"extensions", "files", "gateway", "manifests", "operations"}
         | {f"extensions.{needed}" for needed in BUILT_IN[each.split(".")[1]].needs}
         for each in FEATURES
     },
-    "assembly": {*ADAPTER_PACKAGES, *PURE, "catalogue", "config", "event_hub", "extensions", "gateway", "manifests"}
-    | {"files", "operations", *FEATURES},
+    "assembly": {*ADAPTER_PACKAGES, *PURE, "catalogue", "config", "engine", "event_hub", "extensions", "gateway"}
+    | {"manifests", "files", "operations", *FEATURES},
     "server": {*ADAPTER_PACKAGES, *PURE, "assembly", "config", "event_hub", "extensions", "gateway", "operations"},
     "cli": {*ADAPTER_PACKAGES, *PURE, "build", "catalogue", "client", "config", "extensions", "manifests"}
     | {"operations", "server"},

@@ -28,7 +28,7 @@ from mqttlite.core.authorizer import Authorizer
 from mqttlite.core.namespace import RecordError
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Authenticate, Locate
-from mqttlite.event_hub import BRIDGE_AWAY, NODE_AWAY
+from mqttlite.event_hub import BRIDGE_AWAY, DOCUMENTS_DIFFER, NODE_AWAY
 from mqttlite.extensions.built_in import BUILT_IN
 from mqttlite.net.link import LinkPort
 from mqttlite.operations.surroundings import Surroundings
@@ -181,7 +181,10 @@ class Assembly:
             documents.append(self.schemas.registry.document)
         if self.gateway is not None:
             documents += self.gateway.documents
-        shared = SharedDocuments(nodes.node, documents, engine_of(options), self._config.data_dir)
+        shared = SharedDocuments(
+            *(nodes.node, documents, engine_of(options), self._config.data_dir),
+            on_alarm=partial(self._runtime.hub.on_alarm, DOCUMENTS_DIFFER),
+        )
         nodes.documents = shared.states
         self.telemetry.reports.of_extensions.show(
             BUILT_IN["nodes"].figures, lambda: {**nodes.figures(), **shared.figures()}, nodes.sys_values
@@ -335,7 +338,7 @@ def _nodes(runtime: Runtime, queues: "Queues | None", streams: "Streams | None")
 
             end_sessions_of_nodes(runtime.core, runtime.clock())
         return None
-    from mqttlite.extensions.cluster.options import default_node
+    from mqttlite.engine.addresses import default_node
     from mqttlite.extensions.nodes.connect import carrier_of
     from mqttlite.extensions.nodes.nodes import Nodes
 

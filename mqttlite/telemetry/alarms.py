@@ -12,6 +12,7 @@ import msgspec
 from mqttlite.event_hub import (
     BRIDGE_AWAY,
     CLUSTER_WEAK,
+    DOCUMENTS_DIFFER,
     MEMORY_SHORT,
     NODE_AWAY,
     OVERLOADED,
@@ -30,6 +31,7 @@ TOPICS: Final = {
     BRIDGE_AWAY: b"$SYS/broker/alarms/bridges",
     CLUSTER_WEAK: b"$SYS/broker/alarms/cluster",
     NODE_AWAY: b"$SYS/broker/alarms/nodes",
+    DOCUMENTS_DIFFER: b"$SYS/broker/alarms/documents",
     STOOD_STILL: b"$SYS/broker/alarms/standstill",
 }
 

@@ -17,12 +17,12 @@ import httpx
 import msgspec
 import pytest
 
-from mqttlite.extensions.cluster.engine.nats.connection import NatsConnection, connect
-from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
-from mqttlite.extensions.cluster.engine.nats.streams import info_of
-from mqttlite.extensions.cluster.engine.nats.tail import PATIENCE_S
-from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable, Fenced, Record
+from mqttlite.engine.nats.connection import NatsConnection, connect
+from mqttlite.engine.nats.engine import NatsEngine
+from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
+from mqttlite.engine.nats.streams import info_of
+from mqttlite.engine.nats.tail import PATIENCE_S
+from mqttlite.engine.port import Engine, EngineUnavailable, Fenced, Record
 from tests.support.nats_clusters import open_engine, options_of
 from tests.support.nats_servers import NatsServers
 from tests.support.rounds import todays

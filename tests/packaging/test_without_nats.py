@@ -7,7 +7,7 @@ import pytest
 
 from tests.test_architecture import MODULES, ROOT, imports_of, top
 
-ADAPTERS = ("mqttlite.extensions.cluster.engine.nats", "mqttlite.extensions.nodes.nats_carrier")
+ADAPTERS = ("mqttlite.engine.nats", "mqttlite.extensions.nodes.nats_carrier")
 
 LOOK = """
 import sys

@@ -19,9 +19,9 @@ from mqttlite.core.changes import Change, Enqueue, SaveSession, Stored
 from mqttlite.core.message import Delivery, Message
 from mqttlite.core.ports import Store
 from mqttlite.core.question import Entries
+from mqttlite.engine.memory import MemoryServers, Outcome
 from mqttlite.extensions.cluster import options, record, serving
 from mqttlite.extensions.cluster.disk import POSITION, Database
-from mqttlite.extensions.cluster.engine.memory import MemoryServers, Outcome
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.operations.surroundings import RunningBroker, Surroundings

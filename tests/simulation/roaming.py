@@ -251,7 +251,7 @@ class World:
         must_authenticate = self.chance.random() < 0.5
         doors = [Door(life, must_authenticate=must_authenticate) for life in self.lives]
         for life, door in zip(self.lives, doors, strict=True):
-            life.nodes.locating.serve_at({"door": door})
+            life.nodes.locating.passing.serve_at({"door": door})
             await life.nodes.start()
         await asyncio.sleep(2)
         self.roamers = [

@@ -5,8 +5,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
-from mqttlite.extensions.cluster.engine.port import Engine
+from mqttlite.engine.memory import MemoryEngine, MemoryServers
+from mqttlite.engine.port import Engine
 from mqttlite.extensions.nodes.carrier import CarrierLost
 
 

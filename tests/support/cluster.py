@@ -8,10 +8,10 @@ from typing import Final, TypeAlias
 
 from mqttlite.config import ClusterOptions, Config, ListenerOptions
 from mqttlite.core.ports import Store
+from mqttlite.engine.memory import MemoryEngine, MemoryServers
 from mqttlite.event_hub import Listener
 from mqttlite.extensions.cluster import serving
 from mqttlite.extensions.cluster.disk import DataDirectory
-from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.readiness import problem_of
 from mqttlite.extensions.cluster.shared_files import SharedFiles

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.nats.connection import NatsConnection, connect
-from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable
+from mqttlite.engine.nats.connection import NatsConnection, connect
+from mqttlite.engine.nats.engine import NatsEngine
+from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
+from mqttlite.engine.port import EngineUnavailable
 from tests.support.nats_servers import NatsServers
 
 NUMBERS: Final = count(1)

@@ -10,9 +10,9 @@ from typing import Final
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
+from mqttlite.engine.memory import MemoryServers
+from mqttlite.engine.port import Engine
 from mqttlite.extensions.cluster.disk import DataDirectory, Position, position_of
-from mqttlite.extensions.cluster.engine.memory import MemoryServers
-from mqttlite.extensions.cluster.engine.port import Engine
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import encode_begin
 from mqttlite.extensions.cluster.replicated_store import ReplicatedStore

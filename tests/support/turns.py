@@ -33,8 +33,14 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
     # Kills at random moments. Each day kills a broker with clients (`test_kill`), and cuts its power.
     (
         ("faults/test_engine_faults.py", "faults/test_queue_kill.py", "faults/test_will_kill.py"),
-        ("faults/test_nodes_killed.py", "faults/test_exactly_once_kill.py", "faults/test_cluster_as_node.py"),
-        ("faults/test_cluster_kill.py", "faults/test_bridge_kill.py", "faults/test_queue_torture.py"),
+        (
+            *("faults/test_nodes_killed.py", "faults/test_documents_killed.py", "faults/test_exactly_once_kill.py"),
+            "faults/test_cluster_as_node.py",
+        ),
+        (
+            *("faults/test_cluster_kill.py", "faults/test_bridge_kill.py", "faults/test_queue_torture.py"),
+            "faults/test_nodes_torture.py",
+        ),
         (
             *("faults/test_bridges_killed.py", "faults/test_stream_kill.py", "faults/test_push_kill.py"),
             "faults/test_idempotent_kill.py",

@@ -15,9 +15,9 @@ import msgspec
 
 from mqttlite.cli.ask_admin import print_answer, print_table
 from mqttlite.config import ClusterOptions, ConfigError, load_config
+from mqttlite.engine.port import Engine, EngineError
 from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.connect import connect
-from mqttlite.extensions.cluster.engine.port import Engine, EngineError
 from mqttlite.extensions.cluster.overview import SERVERS_AWAY, Overview, look
 from mqttlite.security.one_line import one_line
 

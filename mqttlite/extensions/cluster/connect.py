@@ -3,13 +3,14 @@ engine's."""
 
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mqttlite.config import ConfigError
+from mqttlite.engine.tls import tls_context
 
 if TYPE_CHECKING:
-    from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
-    from mqttlite.extensions.cluster.engine.port import Engine
+    from mqttlite.engine.nats.servers import NatsOptions
+    from mqttlite.engine.port import Engine
     from mqttlite.extensions.cluster.engine_child import EngineChild
     from mqttlite.extensions.cluster.options import ClusterOptions
 
@@ -19,14 +20,14 @@ async def connect(options: "ClusterOptions", *, creates: bool = True) -> "Engine
 
     Raises `EngineUnavailable` while no server answers, `EngineUnfit` for servers that cannot be used, and
     `ConfigError` for files that cannot."""
-    from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
+    from mqttlite.engine.nats.engine import NatsEngine
 
     return await NatsEngine.open(nats_options(options), creates=creates)
 
 
 def nats_options(options: "ClusterOptions") -> "NatsOptions":
     """Where the engine is, and who this broker is there. Raises `ConfigError` as `connect` does."""
-    from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
+    from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
     from mqttlite.extensions.cluster.engine_child import login_of, system_login_of
 
     credentials = None if options.credentials_file is None else Path(options.credentials_file)
@@ -40,7 +41,7 @@ def nats_options(options: "ClusterOptions") -> "NatsOptions":
         servers=options.servers,
         cluster=options.name,
         login=login,
-        tls=tls_context("cluster", options),
+        tls=_tls_context(options),
         max_file_bytes=options.snapshot_bytes,
         system=system,
         monitoring=options.monitoring,
@@ -61,27 +62,8 @@ def engine_child(options: "ClusterOptions", folder: Path) -> "EngineChild | None
     return EngineChild(EngineChildOptions(options.servers, engine.address, options.name, folder, engine.secret, tls))
 
 
-class TlsFiles(Protocol):
-    """The options that say how to connect with TLS."""
-
-    @property
-    def servers(self) -> tuple[str, ...]: ...
-    @property
-    def ca_file(self) -> str | None: ...
-    @property
-    def cert_file(self) -> str | None: ...
-    @property
-    def key_file(self) -> str | None: ...
-
-
-def tls_context(section: str, options: TlsFiles) -> ssl.SSLContext | None:
-    """None where no server needs TLS. Raises `ConfigError`, which names the section."""
-    if not any(each.startswith("tls://") for each in options.servers):
-        return None
+def _tls_context(options: "ClusterOptions") -> ssl.SSLContext | None:
     try:
-        context = ssl.create_default_context(cafile=options.ca_file)
-        if options.cert_file is not None:
-            context.load_cert_chain(options.cert_file, options.key_file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{section}: its certificates cannot be used: {error}. Name files in PEM") from None
-    return context
+        return tls_context(options)
+    except ValueError as error:
+        raise ConfigError(f"cluster: {error}") from None

@@ -24,9 +24,9 @@ from typing import Final, TypeAlias, final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, split
-from mqttlite.extensions.cluster.engine.port import EngineUnfit
-from mqttlite.extensions.cluster.options import shown
+from mqttlite.engine.addresses import shown
+from mqttlite.engine.nats.servers import NatsLogin, split
+from mqttlite.engine.port import EngineUnfit
 from mqttlite.files.atomic_file import save
 
 logger: Final = logging.getLogger("mqttlite.engine")

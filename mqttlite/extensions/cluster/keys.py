@@ -3,7 +3,7 @@
 import secrets
 from typing import Final
 
-from mqttlite.extensions.cluster.engine.port import Engine, RevisionConflict
+from mqttlite.engine.port import Engine, RevisionConflict
 from mqttlite.extensions.cluster.lease import HandOver, decode_hand_over, encode
 
 LOG: Final = "log"

@@ -9,7 +9,7 @@ from typing import Final, final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.port import Entry
+from mqttlite.engine.port import Entry
 
 RENEW_S: Final = 1.0
 """The interval in which the lease is renewed."""

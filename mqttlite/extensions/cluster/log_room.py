@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Final
 
+from mqttlite.engine.port import Bounds, Engine, EngineError, EngineUnavailable
 from mqttlite.extensions.cluster import keys, snapshot
 from mqttlite.extensions.cluster.disk import Disk
-from mqttlite.extensions.cluster.engine.port import Bounds, Engine, EngineError, EngineUnavailable
 from mqttlite.extensions.cluster.status import NodeStatus
 from mqttlite.extensions.cluster.trim import is_filling, trim_before
 from mqttlite.extensions.cluster.trouble import Trouble

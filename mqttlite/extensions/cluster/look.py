@@ -1,11 +1,11 @@
 """What a check of a configuration finds at the engine. Nothing is changed there."""
 
 from mqttlite.config import Config, ConfigError
+from mqttlite.engine.addresses import shown
+from mqttlite.engine.nats.fitness import check, check_account, check_addresses, greetings_of
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 from mqttlite.extensions.cluster.connect import nats_options
-from mqttlite.extensions.cluster.engine.nats.fitness import check, check_account, check_addresses, greetings_of
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
 from mqttlite.extensions.cluster.engine_child import find_server
-from mqttlite.extensions.cluster.options import shown
 from mqttlite.security.one_line import one_line
 
 

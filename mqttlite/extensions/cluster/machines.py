@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 
 from mqttlite.build import VERSION
+from mqttlite.engine.port import Engine, EngineError, Entry
 from mqttlite.extensions.cluster import keys, status
-from mqttlite.extensions.cluster.engine.port import Engine, EngineError, Entry
 
 STATUS_S: Final = 2.0
 """The interval in which a machine says how far it is, if that has changed."""

@@ -13,13 +13,14 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from mqttlite.engine.addresses import default_node
+from mqttlite.engine.port import Bounds, Engine, EngineError, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster import keys, snapshot, status
 from mqttlite.extensions.cluster.disk import DamagedError, Database, Disk, Position, is_empty, position_of
-from mqttlite.extensions.cluster.engine.port import Bounds, Engine, EngineError, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster.lease import LeaseView, decode_hand_over
 from mqttlite.extensions.cluster.log_room import LogRoom
 from mqttlite.extensions.cluster.machines import Machines
-from mqttlite.extensions.cluster.options import ClusterOptions, default_node
+from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.extensions.cluster.overview import Overview
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import Assembler, Begin, encode_begin

@@ -2,12 +2,10 @@
 
 import re
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
-MAX_SERVERS: Final = 16
-"""The most addresses of the engine."""
+from mqttlite.engine.addresses import MAX_SERVERS, is_address, shown
 
 LEAST_SNAPSHOT_BYTES: Final = 64 * 1_048_576
 """The least room for snapshots and shared files: a file is kept until the next one is whole."""
@@ -22,7 +20,6 @@ MIN_SECRET: Final = 16
 """The shortest secret: who guesses it can write to the log."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SCHEME: Final = re.compile(r"[a-z]+://")
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,24 +118,3 @@ class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ValueError(f"log_bytes is {self.log_bytes}: at least {LEAST_LOG_BYTES} are needed")
         if self.snapshot_bytes < LEAST_SNAPSHOT_BYTES:
             raise ValueError(f"snapshot_bytes is {self.snapshot_bytes}: at least {LEAST_SNAPSHOT_BYTES} are needed")
-
-
-def default_node(host: str) -> str:
-    """The name of the machine with this host name: as `ClusterOptions.node`, which is part of a key."""
-    return re.sub(r"[^A-Za-z0-9_-]", "-", host)[:64] or "-"
-
-
-def is_address(url: str, schemes: tuple[str, ...]) -> bool:
-    """Whether it is an address of one of the schemes, with a host and a port."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of brackets, or of the port
-        return False
-
-
-def shown(url: str) -> str:
-    """An address without its password, for logs and errors; also one that is wrong."""
-    found = _SCHEME.match(url)
-    scheme = "" if found is None else found[0]
-    return scheme + url.removeprefix(scheme).rpartition("@")[2]

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from mqttlite.engine.port import Engine
 from mqttlite.extensions.cluster import keys, lease, snapshot, status
-from mqttlite.extensions.cluster.engine.port import Engine
 
 SERVERS_AWAY: Final = "the log has fewer than three copies, for servers of the engine are away"
 

@@ -12,9 +12,9 @@ from typing import Final
 from mqttlite.core.changes import Change
 from mqttlite.core.message import Delivery
 from mqttlite.core.question import Entries
+from mqttlite.engine.port import Engine, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster.codec import encode
 from mqttlite.extensions.cluster.disk import DamagedError
-from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable, Fenced, LogFull
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import encode_commit
 from mqttlite.store.sqlite.records import wall_offset

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from mqttlite.config import Config, ConfigError, LameDuckOptions
 from mqttlite.config.metrics import MetricsOptions
+from mqttlite.engine.port import Engine, EngineError, EngineUnavailable
 from mqttlite.extensions.cluster.codec import CodecError
 from mqttlite.extensions.cluster.connect import connect, engine_child
 from mqttlite.extensions.cluster.disk import DataDirectory
-from mqttlite.extensions.cluster.engine.port import Engine, EngineError, EngineUnavailable
 from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions

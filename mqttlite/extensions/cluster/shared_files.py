@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
+from mqttlite.engine.port import Engine, EngineError, FileDamaged, NoSuchFile
 from mqttlite.extensions.cluster import keys
-from mqttlite.extensions.cluster.engine.port import Engine, EngineError, FileDamaged, NoSuchFile
 from mqttlite.extensions.cluster.trouble import Trouble
 from mqttlite.files.atomic_file import save
 from mqttlite.store.sqlite import beside

@@ -3,9 +3,9 @@
 import secrets
 import time
 
+from mqttlite.engine.port import Engine, RevisionConflict
 from mqttlite.extensions.cluster import keys, status
 from mqttlite.extensions.cluster.disk import Disk
-from mqttlite.extensions.cluster.engine.port import Engine, RevisionConflict
 
 
 async def make(engine: Engine, disk: Disk, position: int) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
+from mqttlite.engine.port import Engine
 from mqttlite.extensions.cluster.codec import decode
 from mqttlite.extensions.cluster.disk import Database, Position
-from mqttlite.extensions.cluster.engine.port import Engine
 from mqttlite.extensions.cluster.picture import Picture
 from mqttlite.extensions.cluster.record import Assembler, Begin
 from mqttlite.store.sqlite.records import wall_offset

@@ -8,8 +8,8 @@ import contextlib
 import logging
 from typing import Final
 
+from mqttlite.engine.port import Engine, EngineError, EngineUnavailable, RevisionConflict
 from mqttlite.extensions.cluster import keys
-from mqttlite.extensions.cluster.engine.port import Engine, EngineError, EngineUnavailable, RevisionConflict
 from mqttlite.extensions.cluster.lease import RENEW_S, HandOver, HeldLease, Holder, LeaseView, encode
 from mqttlite.extensions.cluster.machines import HURRY_S, Machines
 

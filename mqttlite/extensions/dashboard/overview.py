@@ -12,6 +12,7 @@ from starlette.responses import Response
 from mqttlite.event_hub import (
     BRIDGE_AWAY,
     CLUSTER_WEAK,
+    DOCUMENTS_DIFFER,
     MEMORY_SHORT,
     NODE_AWAY,
     OVERLOAD_STAGES,
@@ -49,6 +50,7 @@ ALARMS: Final = {
     BRIDGE_AWAY: "A bridge cannot connect to its other broker. Its messages wait here.",
     CLUSTER_WEAK: "The cluster is weak: no other machine could take over, the log fills, or its engine is silent.",
     NODE_AWAY: "Another node is away. What its clients are to get waits here.",
+    DOCUMENTS_DIFFER: "Users, rules or the like may not be those of all nodes.",
     STOOD_STILL: "The broker stood still: it was paused, or something blocked it.",
 }
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.port import EngineError, FileDamaged, NoSuchFile, RevisionConflict
+from mqttlite.engine.port import EngineError, FileDamaged, NoSuchFile, RevisionConflict
 
 if TYPE_CHECKING:
-    from mqttlite.extensions.cluster.engine.port import Engine
+    from mqttlite.engine.port import Engine
 
 KEYS: Final = "shared."
 """Keys of documents begin with it; the name of the document follows."""

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mqttlite.config import ConfigError
-from mqttlite.extensions.cluster.connect import tls_context
+from mqttlite.engine.tls import tls_context
 from mqttlite.extensions.nodes.bucket import MAX_FILES_BYTES
 
 if TYPE_CHECKING:
-    from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
-    from mqttlite.extensions.cluster.engine.port import Engine
+    from mqttlite.engine.nats.servers import NatsOptions
+    from mqttlite.engine.port import Engine
     from mqttlite.extensions.nodes.carrier import Carrier
     from mqttlite.extensions.nodes.options import NodesOptions
 
@@ -32,7 +32,7 @@ def engine_of(options: "NodesOptions") -> "Callable[[], Awaitable[Engine]]":
     copies = SAFE_SERVERS if len(options.servers) >= SAFE_SERVERS else 1
 
     async def connect() -> "Engine":
-        from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
+        from mqttlite.engine.nats.engine import NatsEngine
 
         return await NatsEngine.open_bucket(nats, copies)
 
@@ -41,11 +41,14 @@ def engine_of(options: "NodesOptions") -> "Callable[[], Awaitable[Engine]]":
 
 def nats_options(options: "NodesOptions", name: str) -> "NatsOptions":
     """Where NATS is, and who this node is there. `name` begins all names. Raises `ConfigError` as `carrier_of` does."""
-    from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
+    from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
 
     credentials = None if options.credentials_file is None else Path(options.credentials_file)
     if credentials is not None and not credentials.is_file():
         raise ConfigError(f"nodes.credentials_file: {credentials}: there is no such file")
     login = NatsLogin(options.user, options.password, credentials=credentials)
-    tls = tls_context("nodes", options)
+    try:
+        tls = tls_context(options)
+    except ValueError as error:
+        raise ConfigError(f"nodes: {error}") from None
     return NatsOptions(options.servers, name, login, tls, max_file_bytes=MAX_FILES_BYTES)

@@ -10,7 +10,6 @@ meet: the newest one stays. Invariant: while all nodes are connected, a client h
 
 import logging
 import sys
-from asyncio import Transport
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple, Protocol
@@ -26,7 +25,6 @@ from mqttlite.extensions.nodes.blobs import (
     Adopted,
     Ask,
     Begin,
-    End,
     Filters,
     Forget,
     Held,
@@ -37,8 +35,8 @@ from mqttlite.extensions.nodes.blobs import (
 )
 from mqttlite.extensions.nodes.draining import Drain, Target
 from mqttlite.extensions.nodes.moving import Moving
-from mqttlite.extensions.nodes.pipes import ClientEnd, Flow, Pipes, SessionEnd
-from mqttlite.net.link import Link, about
+from mqttlite.extensions.nodes.passing import Passing
+from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.net.local_session import waiting_in
 from mqttlite.net.loop_driver import LoopDriver
 
@@ -60,21 +58,6 @@ class Asked(Target, Protocol):
     @property
     def apart_since(self) -> float: ...
     def is_near(self, now: float, /) -> bool: ...
-
-
-class TakesIn(Protocol):
-    """The part of a `Listener` that is used here."""
-
-    @property
-    def name(self) -> str: ...
-    def take_in(
-        self,
-        transport: Transport,
-        address: str,
-        verified_name: str | None,
-        tls_version: str | None,
-        tls_cipher: str | None,
-    ) -> Link | None: ...
 
 
 class _Holder(NamedTuple):
@@ -119,10 +102,6 @@ class Locating:
         self._core: Final = core
         self._driver: Final = driver
         self._answer: Final = answer
-        self._listeners: Mapping[str, TakesIn] = {}
-        """Where clients of other nodes come in."""
-        self._places: Mapping[str, str] = {}
-        """Their keys by the name of the listener."""
         self._claims: Final[dict[int, _Claim]] = {}
         self._claims_of: Final[dict[str, list[_Claim]]] = {}
         """The same by client identifier, the earliest one first."""
@@ -133,7 +112,7 @@ class Locating:
         whose clients have not come yet."""
         self._coming: Final[dict[str, list[Connection]]] = {}
         """Connections that were told to begin a session here, and may not have yet."""
-        self._pipes: Final = pipes
+        self.passing: Final = Passing(core, driver, pipes)
         self._begun: Final[list[tuple[Connection, set[str]]]] = []
         """Connections that were told to begin a session here, with the nodes that were asked."""
         self._telling: Final[dict[str, Iterator[Held]]] = {}
@@ -149,13 +128,6 @@ class Locating:
         self._deferred: Final[dict[str, list[tuple[Asked, Ask]]]] = {}
         """Questions about sessions that move, by client identifier."""
         self._is_leaving = False
-        self.passed_on: Final[dict[str, int]] = {}
-        """How many clients here have their session at each node."""
-
-    def serve_at(self, listeners: Mapping[str, TakesIn]) -> None:
-        """Take clients in at these listeners, whose keys are the same on all nodes."""
-        self._listeners = listeners
-        self._places = {each.name: key for key, each in listeners.items()}
 
     # ------------------------------------------------------------------ a client connects here
 
@@ -278,7 +250,7 @@ class Locating:
                 self._begun.append((connection, claim.asked))
                 self._answer(question.id, True)
             else:
-                self._pass_on(connection, question, self._peers[chosen.name])
+                self.passing.pass_on(connection, question, self._peers[chosen.name])
         for peer, ask in claim.later:
             self._on_ask(peer, ask)
 
@@ -295,7 +267,7 @@ class Locating:
         elif connection is not None:
             if question.client_id:
                 self._drain.send_on(question.client_id, target.name)
-            self._pass_on(connection, question, self._peers[target.name])
+            self.passing.pass_on(connection, question, self._peers[target.name])
 
     def on_free(self, client_id: str) -> None:
         """The session of a client does not move any more: answer what was asked about it."""
@@ -320,33 +292,6 @@ class Locating:
                 else:
                     self._peers[each.name].note(held)
 
-    def _pass_on(self, connection: Connection, question: Locate, peer: Asked) -> None:
-        link = self._driver.links[question.number]
-        assert isinstance(link, Link), "a client with a socket"
-        data = self._core.give_up(connection, self._driver.time())
-        self._driver.wake()
-        name = peer.name
-        pipe = self._pipes.draw(name)
-        peer.note(
-            Begin(
-                *(pipe, question.id, question.client_id, self._places[link.listener], link.address),
-                *(connection.peer.identity.username, link.tls_version, link.tls_cipher),
-            )
-        )
-        _log.info("client %r is passed on to node %s", question.client_id, peer.name, extra=about(link))
-        if link.gone:  # it has said what it wanted to say
-            Flow(pipe, peer.note, lambda _is_full: None).send(data)
-            peer.note(End(pipe))
-            return
-        self.passed_on[name] = self.passed_on.get(name, 0) + 1
-        end = ClientEnd(pipe, peer.note, link, lambda: self._on_client_gone(name, pipe))
-        self._pipes.add(name, pipe, end)
-        end.flow.send(data)
-
-    def _on_client_gone(self, name: str, pipe: int) -> None:
-        if self._pipes.remove(name, pipe):
-            self.passed_on[name] -= 1
-
     # ------------------------------------------------------------------ what other nodes say
 
     def on_note(
@@ -368,7 +313,10 @@ class Locating:
         elif isinstance(note, Told):
             self._on_told(peer, note)
         elif isinstance(note, Begin):
-            self._on_begin(peer, note)
+            self._keep_promise(note.client_id, (peer.name, note.number))
+            connection = self.passing.take_in(peer, note)
+            if connection is not None:
+                self._coming.setdefault(note.client_id, []).append(connection)
         elif isinstance(note, Forget):
             self._keep_promise(note.client_id, (peer.name, note.number))
         elif isinstance(note, Held):
@@ -406,29 +354,6 @@ class Locating:
             if told.holds and is_known:
                 claim.found.append(_Holder(True, told.connected_us, at, told.username))
             self._look(claim)
-
-    def _on_begin(self, peer: Asked, begin: Begin) -> None:
-        """A client of another node comes to its session here."""
-        name, pipe = peer.name, begin.pipe
-        self._keep_promise(begin.client_id, (peer.name, begin.number))
-        listener = self._listeners.get(begin.listener)
-        end = SessionEnd(pipe, peer.note, lambda: self._on_session_gone(name, pipe))
-        link = None
-        if listener is not None:
-            link = listener.take_in(end, begin.address, begin.verified_name, begin.tls_version, begin.tls_cipher)
-        if link is None:
-            _log.warning(
-                "client %r of node %s is turned away: %s",
-                *(begin.client_id, peer.name),
-                f"there is no listener {begin.listener!r} here" if listener is None else "its listener has no room",
-            )
-            peer.note(End(begin.pipe))
-            return
-        self._pipes.add(name, pipe, end)
-        self._coming.setdefault(begin.client_id, []).append(link.connection)
-
-    def _on_session_gone(self, name: str, pipe: int) -> None:
-        self._pipes.remove(name, pipe)
 
     # ------------------------------------------------------------------ the sessions here
 

@@ -6,7 +6,8 @@ A node starts without NATS, and goes on when it comes. So nothing here stops a s
 from collections.abc import Iterator
 
 from mqttlite.config import Config
-from mqttlite.extensions.cluster.engine.nats.fitness import (
+from mqttlite.engine.addresses import shown
+from mqttlite.engine.nats.fitness import (
     OLDEST_TEXT,
     Greeting,
     check_account,
@@ -14,8 +15,7 @@ from mqttlite.extensions.cluster.engine.nats.fitness import (
     greetings_of,
     is_old,
 )
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
-from mqttlite.extensions.cluster.options import shown
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 from mqttlite.extensions.nodes.connect import nats_options
 from mqttlite.extensions.nodes.nats_carrier import LEAST_PAYLOAD_BYTES
 

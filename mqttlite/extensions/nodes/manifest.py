@@ -6,7 +6,6 @@ from mqttlite.extensions.manifest import Command, Manifest
 from mqttlite.telemetry.figures import Figure
 
 MANIFEST: Final = Manifest(
-    needs=("cluster",),
     commands={
         "nodes": Command(
             "List the other nodes, drain one, or spread queues.", "mqttlite.extensions.nodes.commands:command"

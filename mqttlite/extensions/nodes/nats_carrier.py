@@ -8,8 +8,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from mqttlite.extensions.cluster.engine.nats.keeper import PING_TIMEOUT_S, TOO_MANY, Keeper
-from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
+from mqttlite.engine.nats.keeper import PING_TIMEOUT_S, TOO_MANY, Keeper
+from mqttlite.engine.nats.servers import NatsOptions
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES, CarrierLost
 
 _log = logging.getLogger("mqttlite.nodes")

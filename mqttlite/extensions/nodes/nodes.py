@@ -46,14 +46,15 @@ from mqttlite.extensions.nodes.carrier import Carrier, CarrierLost
 from mqttlite.extensions.nodes.draining import Drain
 from mqttlite.extensions.nodes.far import Far
 from mqttlite.extensions.nodes.fences import Fences
-from mqttlite.extensions.nodes.locating import Locating, TakesIn
+from mqttlite.extensions.nodes.held_document import DocumentState
+from mqttlite.extensions.nodes.locating import Locating
 from mqttlite.extensions.nodes.node_state import NodeState
 from mqttlite.extensions.nodes.options import is_name
+from mqttlite.extensions.nodes.passing import TakesIn
 from mqttlite.extensions.nodes.peer import SILENT_S, Peer
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
-from mqttlite.extensions.nodes.shared import DocumentState
 from mqttlite.extensions.nodes.subacks import Subacks
 from mqttlite.extensions.nodes.telling import Telling
 from mqttlite.net.loop_driver import LoopDriver
@@ -206,7 +207,7 @@ class Nodes:
     def serve_at(self, options: Sequence[ListenerOptions], listeners: Sequence[TakesIn]) -> None:
         """Where clients of other nodes come in: at the listener of the same name, or without one in the same place and
         of the same kind."""
-        self.locating.serve_at(
+        self.locating.passing.serve_at(
             {
                 option.name or f"{number} ({option.transport()})": listener
                 for number, (option, listener) in enumerate(zip(options, listeners, strict=True), 1)
@@ -448,7 +449,7 @@ class Nodes:
 
     def states(self) -> list[NodeState]:
         """Each other node that was heard of, or for which something waits, by name."""
-        passed_on = self.locating.passed_on
+        passed_on = self.locating.passing.passed_on
         return [self._peers[name].view(passed_on.get(name, 0)) for name in sorted(self._peers)]
 
     def figures(self) -> Mapping[str, Values]:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.extensions.cluster.options import MAX_SERVERS, is_address, shown
+from mqttlite.engine.addresses import MAX_SERVERS, is_address, shown
 
 MAX_ADDRESS: Final = 300
 """Of characters: a host name has 253 at most."""

@@ -1,6 +1,6 @@
-"""The dashboard's page of nodes: the others, and what waits for them.
+"""The dashboard's page of nodes: the others, what waits for them, and the documents that all nodes have.
 
-Invariant: the page shows what the route `/api/v1/nodes` answers.
+Invariant: the page shows what the routes `/api/v1/nodes` and `/api/v1/nodes/documents` answer.
 """
 
 from typing import Final
@@ -31,4 +31,5 @@ def add(dashboard: Dashboard) -> None:
             drain=nodes.drain.step,
             nodes=nodes.states(),
             kinds=KINDS,
+            documents=nodes.documents(),
         )

@@ -16,22 +16,20 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from mqttlite.core.broker import Broker
-from mqttlite.core.interest import NOBODY
 from mqttlite.core.message import Message
 from mqttlite.extensions.nodes.blobs import NO_LOAD, VERSION, Blob, Close, Data, Hello, Note, Notes, Open
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES
+from mqttlite.extensions.nodes.heard import Heard
 from mqttlite.extensions.nodes.news import Beginning, News, NewsItem
 from mqttlite.extensions.nodes.node_state import NodeState
 from mqttlite.extensions.nodes.notes import NoteBook
 from mqttlite.extensions.nodes.own_answers import OwnAnswers
-from mqttlite.extensions.nodes.places import is_place
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
-from mqttlite.extensions.nodes.shares import is_share, membership
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient, LocalLink
 from mqttlite.net.local_session import waiting_in
 from mqttlite.wire.constants import PUBREL
-from mqttlite.wire.packets import Ack, Subscribe, SubscriptionRequest, Unsubscribe
+from mqttlite.wire.packets import Ack
 
 SILENT_S: Final = 3.0
 """A node of which nothing is heard for so long is away."""
@@ -65,10 +63,6 @@ ANSWER_BYTES: Final = UNDER_WAY_BYTES // 8
 
 UNHANDLED_BYTES: Final = 1_048_576
 """While the broker has more bytes of the other node to handle, it is not told that they are taken."""
-
-SHORT_FILTERS_BYTES: Final = 700
-"""About how many bytes of topic filters are in one SUBSCRIBE or UNSUBSCRIBE: one may have 64 KiB, and a packet must
-have room. The broker handles a longer SUBSCRIBE later, in parts."""
 
 _log = logging.getLogger("mqttlite.nodes")
 
@@ -130,7 +124,6 @@ class Peer:
         self._beginning: Final = beginning
         self._draw: Final = draw
         self._on_notes: Final = on_notes
-        self._on_places: Final = on_places
         self._on_away: Final = on_away
         self._on_connected: Final = on_connected
         self._notes: Final = NoteBook()
@@ -145,9 +138,8 @@ class Peer:
         self._control: Final[list[Blob]] = []
         """Blobs that go out first."""
         self._answers: Final = OwnAnswers()
+        self._heard: Final = Heard(name, self._answers, on_places)
         self._is_whole_told = False
-        self._is_whole_heard = False
-        """Whether all topic filters of the other node are known."""
         self._packets = b""
         """What the other node is to get, in pieces."""
         self._is_cut = False
@@ -167,9 +159,6 @@ class Peer:
         self._said_at = 0.0
         self._speaks = False
         """Whether the next blob is sent even if it is empty."""
-        self._stale: Final[set[bytes]] = set()
-        """Subscriptions of an earlier connection that were not told again."""
-        self._packet_id = 0
         self._lacks_copies = False
         """Whether a copy of a retained message was dropped since all were sent."""
         self._copied_at = 0.0
@@ -192,7 +181,7 @@ class Peer:
         if self._its_run == 0:
             return True
         is_known_there = self._is_whole_told and self.news.taken >= self.news.whole_after
-        return self.is_connected and self._is_whole_heard and is_known_there
+        return self.is_connected and self._heard.is_whole and is_known_there
 
     def is_near(self, now: float) -> bool:
         """Whether it runs: it was heard of a short time ago, and has not said goodbye."""
@@ -321,13 +310,13 @@ class Peer:
         self._said_at = self._data_at = now
         session = link.connection.session
         assert session is not None, "it is connected"
-        self._stale.update(session.subscriptions)
+        self._heard.begin(session.subscriptions)
         if other.is_new:  # a message under one of these identifiers is a new one
             for packet_id in session.received.all():
                 self._answers.expect_pubcomp(packet_id)
                 link.send(Ack(PUBREL, packet_id))
         self.news.begin(self._beginning())
-        self._is_whole_told = self._is_whole_heard = False
+        self._is_whole_told = False
         self._send_copies(now)
         _log.info("node %s is connected", self.name)
         self._on_connected(self)
@@ -376,7 +365,7 @@ class Peer:
         self._is_cut = False
         self._under_way.clear()
         self._under_way_bytes = 0
-        self._stale.clear()
+        self._heard.end()
         _log.warning("node %s is away: %s", self.name, why)
         self._on_away(self.name)
         self._wake()
@@ -490,7 +479,7 @@ class Peer:
             self._unanswered_bytes = 0
         self._is_new &= blob.taken == 0
         self._on_taken(blob.taken)
-        self._hear(link, blob)
+        self._heard.hear(link, blob)
         if blob.packets:
             self.received_bytes += len(blob.packets)
             link.feed(blob.packets)
@@ -527,69 +516,6 @@ class Peer:
             self._taken = handled
             self._wake()
 
-    def _hear(self, link: LocalLink, blob: Data) -> None:
-        """Subscribe to what is subscribed there."""
-        requests: list[SubscriptionRequest] = []
-        size = 0
-        gone: list[bytes] = []
-        news = dict(blob.news)  # of several changes of a filter, the last holds
-        places = {name: made for name, made in news.items() if is_place(name)}
-        if places or blob.is_whole:
-            kept = self._on_places(self.name, places, blob.is_whole)
-            news = {name: qos for name, qos in news.items() if name not in places} | kept
-        for topic_filter, qos in news.items():
-            self._stale.discard(topic_filter)
-            if qos == NOBODY:
-                gone.append(topic_filter)
-                continue
-            if is_share(topic_filter):
-                self._ask(link, membership(self._next_packet_id(), topic_filter, qos))
-                continue
-            requests.append(_request(topic_filter, qos))
-            size += len(topic_filter)
-            if size > SHORT_FILTERS_BYTES:
-                self._subscribe(link, requests)
-                requests, size = [], 0
-        if requests:
-            self._subscribe(link, requests)
-        if blob.news:
-            self._answers.await_disk(blob.number)
-        if blob.is_whole:
-            gone += self._stale
-            self._stale.clear()
-            self._is_whole_heard = True
-        some: list[bytes] = []
-        size = 0
-        for topic_filter in gone:
-            some.append(topic_filter)
-            size += len(topic_filter)
-            if size > SHORT_FILTERS_BYTES:
-                self._unsubscribe(link, some)
-                some, size = [], 0
-        if some:
-            self._unsubscribe(link, some)
-
-    def _subscribe(self, link: LocalLink, requests: list[SubscriptionRequest]) -> None:
-        self._ask(link, Subscribe(self._next_packet_id(), tuple(requests)))
-
-    def _unsubscribe(self, link: LocalLink, topic_filters: list[bytes]) -> None:
-        self._answers.expect_unsuback()
-        link.send(Unsubscribe(self._next_packet_id(), tuple(topic_filters)))
-
-    def _ask(self, link: LocalLink, packet: Subscribe) -> None:
-        self._answers.expect_suback()
-        link.send_at_once(packet)
-
-    def _next_packet_id(self) -> int:
-        self._packet_id = self._packet_id % 65_535 + 1
-        return self._packet_id
-
     def _put(self, blob: Blob) -> None:
         self._control.append(blob)
         self._wake()
-
-
-def _request(topic_filter: bytes, qos: int) -> SubscriptionRequest:
-    """With No Local, so that nothing goes on to another node, and RETAIN as published. Retained messages go another
-    way."""
-    return SubscriptionRequest(topic_filter, qos, no_local=True, retain_as_published=True, retain_handling=2)

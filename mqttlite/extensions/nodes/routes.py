@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from mqttlite.extensions.nodes.draining import Drain, DrainState
+from mqttlite.extensions.nodes.held_document import DocumentState
 from mqttlite.extensions.nodes.node_state import NodeState
-from mqttlite.extensions.nodes.shared import DocumentState
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
 from mqttlite.gateway.lists import Listed

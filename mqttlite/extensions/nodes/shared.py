@@ -15,12 +15,11 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.port import EngineError, EngineUnavailable, EngineUnfit, RevisionConflict
+from mqttlite.engine.port import EngineError, EngineUnavailable, EngineUnfit, RevisionConflict
 from mqttlite.extensions.nodes.bucket import (
     KEYS,
     MAX_DOCUMENT_BYTES,
@@ -30,21 +29,28 @@ from mqttlite.extensions.nodes.bucket import (
     NewerDocument,
     digest_of,
 )
+from mqttlite.extensions.nodes.documents_alarm import DocumentsAlarm
+from mqttlite.extensions.nodes.held_document import (
+    CHANGED,
+    DocumentState,
+    HeldDocument,
+    KnownDocument,
+    SeenDocument,
+)
+from mqttlite.extensions.nodes.known_file import KnownFile
 from mqttlite.extensions.nodes.refused import keep
-from mqttlite.files.atomic_file import save
 from mqttlite.files.file_version import NO_FILE, Version, version_of
 from mqttlite.files.shared_document import ChangedElsewhere, NotAgreed, SharedDocument
 from mqttlite.telemetry.figures import Values
 
 if TYPE_CHECKING:
-    from mqttlite.extensions.cluster.engine.port import Engine
-
-KNOWN_FILE: Final = "nodes-shared"
-"""In the data directory: which revision of each document the files here have. No `*.json`, of which backups and the
-machines of a cluster have copies: beside an older copy of another file it would say of that that it was edited."""
+    from mqttlite.engine.port import Engine
 
 LOOK_S: Final = 0.3
 """How often a document is looked at: with one way through NATS, an edited file holds at all nodes within a second."""
+
+ALARM_LOOK_S: Final = 1.0
+"""How often it is looked whether an alarm is due."""
 
 CHECK_S: Final = 5.0
 """How often the bucket is asked for the revision of a document: this tells whether NATS is there, and finds what a
@@ -61,9 +67,6 @@ EMPTY_S: Final = 5.0
 """How long an edited file must be empty before the other nodes get it: a program that writes the file in place empties
 it first. Any other edit is given to them when two looks have found the same."""
 
-CHANGED: Final = (-1, -1, -1)
-"""The version of a file that was written here: somebody may have edited it since, so it is looked at again."""
-
 _log = logging.getLogger("mqttlite.nodes")
 
 
@@ -71,103 +74,9 @@ class _Edited(Exception):
     """The file was written by somebody else since it was read."""
 
 
-class _Seen(NamedTuple):
-    """A document here, as one look found it."""
-
-    version: Version
-    content: bytes | None
-    digest: str | None
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """The document of all nodes that a file here has: its epoch, number and digest."""
-
-    epoch: str
-    number: int
-    digest: str
-    path: str
-    """Of the file. Of another file nothing is known."""
-    next_digest: str = ""
-    """Of a change that was offered to the other nodes, and is in the file if they have agreed."""
-
-    def has(self, digest: str | None) -> bool:
-        """Whether a file with this digest is as the other nodes had it at some time."""
-        return digest in (self.digest, self.next_digest)
-
-    def is_of(self, found: Found) -> bool:
-        """Whether it is the document of the bucket, perhaps of another one with the same."""
-        return (self.number, self.digest) == (found.number, found.digest)
-
-
-class DocumentState(msgspec.Struct, kw_only=True):
-    """A document that all nodes have, as this node sees it."""
-
-    name: str
-    revision: int
-    """Its number. 0: no operator has changed it yet."""
-    current: bool
-    """Whether it is that of all nodes here, and may be changed."""
-    reason: str
-    """If not, why; empty also for some milliseconds behind each change."""
-    refused: int
-    """How many changes of it gave way to those of other nodes since the start."""
-
-
-class _Held:
-    """A document, and what this node knows of it."""
-
-    def __init__(self, document: SharedDocument, known: _Known | None) -> None:
-        self.document: Final = document
-        self.known: _Known | None = known
-        self.revision: int = 0
-        """Of the key, when the bucket was last asked; 0: there was none."""
-        self.is_looked_at: bool = False
-        """Whether it was compared with the bucket since the start, so that changes may be made."""
-        self.is_due: bool = True
-        """Whether the bucket has changed, or may have, since it was last looked at."""
-        self.woken: Final = asyncio.Event()
-        self.check_at: float = 0.0
-        """When the bucket is asked for its revision the next time."""
-        self.seen: Version = NO_FILE
-        """The version of the file when it was last looked at."""
-        self.former: tuple[Version, str | None] = NO_FILE, None
-        """The version and digest that were found when it was last looked at."""
-        self.same_since: float = 0.0
-        """Since when they are the same."""
-        self.trouble: str = ""
-        """Why the document of the bucket cannot be used."""
-        self.complaint: str = ""
-        """What the log said last."""
-        self.refused: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.document.name
-
-    def gives_way_silently(self, here: _Seen, found: Found) -> bool:
-        """Whether the content here was that of all nodes earlier, or was made by this start."""
-        if self.known is None:
-            return self.document.gives_way
-        return self.known.has(here.digest) and (self.known.number == 0 or self.known.epoch == found.epoch)
-
-    @property
-    def path(self) -> str:
-        return str(self.document.path or "")
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether the file was seen with the content that is known."""
-        return not self.is_due and self.seen != CHANGED
-
-    def wake(self) -> None:
-        """The bucket has changed."""
-        self.is_due = True
-        self.woken.set()
-
-
 class SharedDocuments:
     """`open_engine` connects to NATS, and is called until it succeeds. Without `data_dir` nothing is known of what
-    there was before the start."""
+    there was before the start. `on_alarm` is told which documents are not those of all nodes, and when all are."""
 
     def __init__(
         self,
@@ -175,15 +84,14 @@ class SharedDocuments:
         documents: Sequence[SharedDocument],
         open_engine: "Callable[[], Awaitable[Engine]]",
         data_dir: str | None,
+        on_alarm: Callable[[bool, str], None] = lambda _is_active, _detail: None,
     ) -> None:
         self._node: Final = node
         self._loop: Final = asyncio.get_running_loop()
         self._open_engine: Final = open_engine
-        self._known_file: Final = None if data_dir is None else Path(data_dir, KNOWN_FILE)
-        known = self._load_known()
-        self._held: Final = {each.name: _Held(each, known.get(each.name)) for each in documents}
-        self._saved: Mapping[str, _Known] = known
-        self._saving: Final = asyncio.Lock()
+        self._alarm: Final = DocumentsAlarm(on_alarm)
+        self._known: Final = KnownFile(data_dir)
+        self._held: Final = {each.name: HeldDocument(each, self._known.saved.get(each.name)) for each in documents}
         self._bucket: Bucket | None = None
         self._engine: Engine | None = None
         self._away: str = "NATS was not reached yet"
@@ -196,7 +104,8 @@ class SharedDocuments:
 
     async def start(self) -> None:
         """Get what the other nodes have, before clients come."""
-        self._tasks.append(self._loop.create_task(self._run()))
+        for work in (self._run(), self._watch()):
+            self._tasks.append(self._loop.create_task(work))
         with suppress(TimeoutError):
             async with asyncio.timeout(START_S):
                 await self._are_looked_at.wait()
@@ -223,16 +132,14 @@ class SharedDocuments:
             DocumentState(
                 name=name,
                 revision=0 if held.known is None else held.known.number,
-                current=self._is_current(held),
+                current=held.is_current,
                 reason=held.trouble or held.complaint or ("" if held.is_looked_at else self._away),
                 refused=held.refused,
+                kept=held.kept,
             )
             for name, held in sorted(self._held.items())
             if held.document.is_used
         ]
-
-    def _is_current(self, held: _Held) -> bool:
-        return held.is_looked_at and not held.is_due and not held.trouble
 
     def figures(self) -> Mapping[str, Values]:
         """The values of the figures in the manifest."""
@@ -243,9 +150,14 @@ class SharedDocuments:
             "nodes_shared_refused": [({"document": each.name}, each.refused) for each in states],
         }
 
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(ALARM_LOOK_S)
+            self._alarm.look(self.states(), self._loop.time())
+
     # ------------------------------------------------------------------ changes of this node
 
-    async def _agree(self, held: _Held, content: bytes) -> None:
+    async def _agree(self, held: HeldDocument, content: bytes) -> None:
         """Store a change, whose owner holds the lock, as the next revision. Raises `NotAgreed`."""
         if held.trouble:
             raise NotAgreed(held.trouble)
@@ -256,7 +168,7 @@ class SharedDocuments:
             )
         if len(content) > MAX_DOCUMENT_BYTES:
             raise NotAgreed(f"{held.name} would have {len(content)} bytes: nodes share {MAX_DOCUMENT_BYTES} at most")
-        known = held.known or _Known("", 0, "", held.path)
+        known = held.known or KnownDocument("", 0, "", held.path)
         if known.path != held.path:
             held.wake()
             raise NotAgreed(f"{held.name} is in another file since a moment ago, so it is not changed: try again")
@@ -265,7 +177,7 @@ class SharedDocuments:
             found = await self._bucket.get(held.name)
             if found is not None and not known.is_of(found):
                 raise RevisionConflict(KEYS + held.name, held.revision)
-            await self._save_known(held.name, msgspec.structs.replace(known, next_digest=digest))
+            await self._known.save(self._held.values(), held.name, msgspec.structs.replace(known, next_digest=digest))
             epoch, revision = (_new_epoch(), 0) if found is None else (found.epoch, found.revision)
             found = await self._bucket.put(held.name, content, epoch, known.number + 1, revision)
         except BrokenDocument as error:
@@ -289,12 +201,12 @@ class SharedDocuments:
         self._note(held, found)
         held.wake()  # to see whether its owner has written it
 
-    async def _forget_offer(self, held: _Held) -> None:
+    async def _forget_offer(self, held: HeldDocument) -> None:
         """A change was made nowhere, as far as is known: if it is in the file later, somebody has edited that."""
         if held.known is not None:
-            await self._save_known(held.name, held.known)
-        elif self._saved.get(held.name) is not None:
-            await self._save_known(held.name, _Known("", 0, "", held.path))
+            await self._known.save(self._held.values(), held.name, held.known)
+        elif self._known.saved.get(held.name) is not None:
+            await self._known.save(self._held.values(), held.name, KnownDocument("", 0, "", held.path))
 
     # ------------------------------------------------------------------ the bucket and the files
 
@@ -339,7 +251,7 @@ class SharedDocuments:
             if held is not None and entry.revision != held.revision:
                 held.wake()
 
-    async def _keep(self, held: _Held, bucket: Bucket) -> None:
+    async def _keep(self, held: HeldDocument, bucket: Bucket) -> None:
         """Compare a document with its bucket and its file, whenever one of them may have changed."""
         while True:
             held.woken.clear()
@@ -349,14 +261,14 @@ class SharedDocuments:
                 async with held.document.lock:
                     await self._look(held, bucket)
                 if held.is_verified:
-                    await self._save_known()
+                    await self._known.save(self._held.values())
                 if held.is_looked_at and all(each.is_looked_at for each in self._held.values()):
                     self._are_looked_at.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await held.woken.wait()
 
-    async def _check(self, held: _Held, bucket: Bucket) -> None:
+    async def _check(self, held: HeldDocument, bucket: Bucket) -> None:
         """See whether the bucket has another document than is known here, or does not answer."""
         held.check_at = self._loop.time() + CHECK_S
         try:
@@ -369,7 +281,7 @@ class SharedDocuments:
         elif held.known is None or not held.known.is_of(found):
             held.is_due = True
 
-    async def _look(self, held: _Held, bucket: Bucket) -> None:
+    async def _look(self, held: HeldDocument, bucket: Bucket) -> None:
         document = held.document
         seen = version_of(document.path)
         if not document.is_used:  # what is known holds if the same file is used again
@@ -411,7 +323,7 @@ class SharedDocuments:
             held.is_looked_at, held.seen, held.trouble = True, seen, f"{held.name} failed here, as the log says"
             _log.exception("%s cannot be compared with that of other nodes", held.name)
 
-    def _is_settled(self, held: _Held, here: _Seen) -> bool:
+    def _is_settled(self, held: HeldDocument, here: SeenDocument) -> bool:
         """Whether nobody seems to be writing the file. At the start nobody is waited for."""
         if not held.is_looked_at or held.document.merge is not None:
             return True
@@ -419,7 +331,7 @@ class SharedDocuments:
             here.content != b"" or self._loop.time() - held.same_since >= EMPTY_S
         )
 
-    async def _compare(self, held: _Held, here: _Seen, bucket: Bucket, *, is_settled: bool) -> bool:
+    async def _compare(self, held: HeldDocument, here: SeenDocument, bucket: Bucket, *, is_settled: bool) -> bool:
         """Make the document here and that of the bucket the same. False if it must wait until the file is settled.
         Raises `EngineError`, `OSError`, `NotAgreed` and `_Edited`."""
         known, content, merge = held.known, here.content, held.document.merge
@@ -455,7 +367,9 @@ class SharedDocuments:
             await self._refuse(held, bucket, here, found)
         return True
 
-    async def _give(self, held: _Held, bucket: Bucket, content: bytes, here: _Seen, found: Found | None) -> None:
+    async def _give(
+        self, held: HeldDocument, bucket: Bucket, content: bytes, here: SeenDocument, found: Found | None
+    ) -> None:
         """NATS has nothing, or an older document than was here: it was restored, or its bucket lost. Put there what is
         here. A bucket that is begun again gets the same number, so that a node that knows more does the same after
         this one."""
@@ -480,7 +394,9 @@ class SharedDocuments:
         if held.document.merge is not None and content != here.content:
             await held.document.replace(content)
 
-    async def _put(self, held: _Held, bucket: Bucket, content: bytes, epoch: str, number: int, revision: int) -> None:
+    async def _put(
+        self, held: HeldDocument, bucket: Bucket, content: bytes, epoch: str, number: int, revision: int
+    ) -> None:
         """Give the content here to the other nodes."""
         try:
             await asyncio.to_thread(held.document.check, content)
@@ -494,7 +410,7 @@ class SharedDocuments:
         self._know(held, await bucket.put(held.name, content, epoch, number, revision))
         _log.info("%s: the other nodes have what is here, as revision %d", held.name, number)
 
-    async def _replace(self, held: _Held, bucket: Bucket, found: Found, here: _Seen) -> bool:
+    async def _replace(self, held: HeldDocument, bucket: Bucket, found: Found, here: SeenDocument) -> bool:
         """Put the content of the bucket in place of that here. False if it cannot be used. Raises `_Edited`."""
         content = await bucket.content(found)
         try:
@@ -509,12 +425,13 @@ class SharedDocuments:
         _log.info("%s was changed at node %s, and is the same here now", held.name, found.node)
         return True
 
-    async def _refuse(self, held: _Held, bucket: Bucket, here: _Seen, found: Found) -> None:
+    async def _refuse(self, held: HeldDocument, bucket: Bucket, here: SeenDocument, found: Found) -> None:
         """Content was changed here, not from the newest revision: what all nodes have takes its place."""
         path = held.document.path
         name = "" if path is None else await asyncio.to_thread(keep, path, here.content or b"")
         if await self._replace(held, bucket, found, here):
             held.refused += 1
+            held.kept = name
             kept = f" What was here is in {name}: make its changes again." if name else ""
             _log.error(
                 "%s was changed here, but not from revision %d, which node %s has made and all nodes have: the change "
@@ -522,7 +439,7 @@ class SharedDocuments:
                 *(held.name, found.number, found.node, kept),
             )
 
-    def _refuse_broken(self, held: _Held, why: Exception) -> None:
+    def _refuse_broken(self, held: HeldDocument, why: Exception) -> None:
         if isinstance(why, NewerDocument):
             held.trouble = (
                 f"{held.name} in NATS is of a newer version, so it stays as it is here, and cannot be changed here: "
@@ -536,66 +453,31 @@ class SharedDocuments:
             )
         self._complain(held, logging.ERROR, held.trouble)
 
-    def _know(self, held: _Held, found: Found) -> None:
+    def _know(self, held: HeldDocument, found: Found) -> None:
         self._note(held, found)
         held.trouble = held.complaint = ""
 
-    def _note(self, held: _Held, found: Found) -> None:
-        held.known = _Known(found.epoch, found.number, found.digest, held.path)
+    def _note(self, held: HeldDocument, found: Found) -> None:
+        held.known = KnownDocument(found.epoch, found.number, found.digest, held.path)
         self._note_revision(held, found.revision)
         if found.number:
             held.document.gives_way = False
 
-    def _note_revision(self, held: _Held, revision: int) -> None:
+    def _note_revision(self, held: HeldDocument, revision: int) -> None:
         if revision < held.revision:
             self._has_gone_back.set()
         held.revision = revision
 
-    def _complain(self, held: _Held, level: int, sentence: str) -> None:
+    def _complain(self, held: HeldDocument, level: int, sentence: str) -> None:
         if sentence != held.complaint:
             held.complaint = sentence
             _log.log(level, "%s", sentence)
 
-    # ------------------------------------------------------------------ what is known
 
-    def _load_known(self) -> dict[str, _Known]:
-        if self._known_file is None:
-            return {}
-        try:
-            return msgspec.json.decode(self._known_file.read_bytes(), type=dict[str, _Known])
-        except FileNotFoundError:
-            return {}
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            _log.error(
-                "%s cannot be used, so files that differ from those of other nodes give way: %s", KNOWN_FILE, error
-            )
-            return {}
-
-    async def _save_known(self, name: str = "", known: _Known | None = None) -> None:
-        """What is known of files that were seen: a crash leaves an older revision than the files have, which is
-        harmless. With a name, this is known of that document."""
-        if self._known_file is None:
-            return
-        async with self._saving:
-            changed = dict(self._saved)
-            for each in self._held.values():
-                if each.is_verified and each.known is not None:
-                    changed[each.name] = each.known
-            if known is not None:
-                changed[name] = known
-            if changed == self._saved:
-                return
-            try:
-                await asyncio.to_thread(save, self._known_file, msgspec.json.encode(changed))
-                self._saved = changed
-            except OSError as error:
-                _log.error("%s cannot be written: %s", self._known_file, error.strerror)
-
-
-def _read(document: SharedDocument, version: Version) -> _Seen:
+def _read(document: SharedDocument, version: Version) -> SeenDocument:
     """The document here, whose file had this version before."""
     content = document.read()
-    return _Seen(version, content, None if content is None else digest_of(document.name, content))
+    return SeenDocument(version, content, None if content is None else digest_of(document.name, content))
 
 
 def _new_epoch() -> str:

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pytest
 
-from mqttlite.extensions.cluster.engine.memory import MemoryServers
-from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
-from mqttlite.extensions.cluster.engine.port import (
+from mqttlite.engine.memory import MemoryServers
+from mqttlite.engine.nats.engine import NatsEngine
+from mqttlite.engine.port import (
     MAX_BLOB_BYTES,
     MAX_READ_BYTES,
     Bounds,

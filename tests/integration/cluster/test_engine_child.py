@@ -24,10 +24,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from mqttlite.engine.nats.engine import NatsEngine
+from mqttlite.engine.nats.servers import NatsOptions
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit, Fenced
 from mqttlite.extensions.cluster import engine_child
-from mqttlite.extensions.cluster.engine.nats.engine import NatsEngine
-from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit, Fenced
 from mqttlite.extensions.cluster.engine_child import (
     ROUTE_OFFSET,
     EngineChild,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mqttlite.extensions.cluster.engine.nats.fitness import check
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
+from mqttlite.engine.nats.fitness import check
+from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 from tests.support.nats_clusters import options_of
 from tests.support.nats_servers import READY_S, NatsServers, free_ports
 

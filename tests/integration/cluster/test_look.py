@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mqttlite.cli.main import main
-from mqttlite.extensions.cluster.engine.nats.fitness import check_account
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable
+from mqttlite.engine.nats.fitness import check_account
+from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
+from mqttlite.engine.port import EngineUnavailable
 from tests.support.nats_servers import READY_S, NatsServers, free_ports
 
 pytestmark = pytest.mark.slow

@@ -13,9 +13,9 @@ import pytest
 from mqttlite.client import Client, DisconnectedByServer
 from mqttlite.config import ClusterOptions, Config, ConfigError, ListenerOptions
 from mqttlite.core.limits import Limits
+from mqttlite.engine.memory import MemoryServers
 from mqttlite.event_hub import CLUSTER_WEAK, Listener
 from mqttlite.extensions.cluster import keys, machines, node, turn
-from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES, EngineOptions
 from mqttlite.extensions.cluster.overview import look
 from mqttlite.extensions.cluster.record import encode_begin

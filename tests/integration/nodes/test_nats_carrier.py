@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
+from mqttlite.engine.nats.servers import NatsOptions
 from mqttlite.extensions.nodes.carrier import CarrierLost
 from mqttlite.extensions.nodes.nats_carrier import NatsCarrier
 from tests.support.nats_servers import NatsServers

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from mqttlite.event_hub import (
     BRIDGE_AWAY,
     CLUSTER_WEAK,
+    DOCUMENTS_DIFFER,
     MEMORY_SHORT,
     NODE_AWAY,
     OVERLOADED,
@@ -52,7 +53,7 @@ NONE = {"active": False, "since": "2026-11-21T12:00:00Z", "detail": ""}
 def test_alarms_are_inactive_from_the_start_on() -> None:
     assert Alarmed().retained() == {
         f"$SYS/broker/alarms/{name}": NONE
-        for name in ("store", "memory", "overload", "push", "bridges", "cluster", "nodes", "standstill")
+        for name in ("store", "memory", "overload", "push", "bridges", "cluster", "nodes", "documents", "standstill")
     }
 
 
@@ -73,6 +74,7 @@ def test_an_alarm_says_since_when_and_why_until_it_ends() -> None:
         "$SYS/broker/alarms/bridges": NONE,
         "$SYS/broker/alarms/cluster": NONE,
         "$SYS/broker/alarms/nodes": NONE,
+        "$SYS/broker/alarms/documents": NONE,
         "$SYS/broker/alarms/standstill": NONE,
     }
     assert [(topic, json.loads(payload)) for topic, payload in watcher.messages()] == [
@@ -96,5 +98,6 @@ def test_every_alarm_has_a_topic() -> None:
         BRIDGE_AWAY,
         CLUSTER_WEAK,
         NODE_AWAY,
+        DOCUMENTS_DIFFER,
         STOOD_STILL,
     } == {*TOPICS}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from mqttlite.engine.memory import MemoryEngine, MemoryServers
+from mqttlite.engine.port import Engine, EngineUnavailable
 from mqttlite.extensions.cluster import commands, keys, lease, status
-from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
-from mqttlite.extensions.cluster.engine.port import Engine, EngineUnavailable
 from mqttlite.extensions.cluster.options import ClusterOptions
 
 Ask = Callable[..., Result]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqttlite.extensions.cluster.engine.port import EngineUnfit
+from mqttlite.engine.port import EngineUnfit
 from mqttlite.extensions.cluster.engine_child import (
     EngineChildOptions,
     EngineTls,

@@ -1,6 +1,6 @@
 """The lease: who may try to serve, by one's own clock alone."""
 
-from mqttlite.extensions.cluster.engine.port import Entry
+from mqttlite.engine.port import Entry
 from mqttlite.extensions.cluster.lease import (
     GRACE_S,
     LEASE_S,

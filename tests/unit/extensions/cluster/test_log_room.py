@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.engine.memory import MemoryServers
 from mqttlite.extensions.cluster import keys
 from mqttlite.extensions.cluster.disk import DataDirectory
-from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.log_room import LogRoom
 from mqttlite.extensions.cluster.options import LEAST_LOG_BYTES
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqttlite.extensions.cluster.engine.memory import MemoryServers, Outcome
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, Fenced, Record
+from mqttlite.engine.memory import MemoryServers, Outcome
+from mqttlite.engine.port import EngineUnavailable, Fenced, Record
 
 ROOM = 1_000_000
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from mqttlite.extensions.cluster.engine.nats.fitness import Greeting, check_addresses, check_greetings
-from mqttlite.extensions.cluster.engine.port import EngineUnfit
+from mqttlite.engine.nats.fitness import Greeting, check_addresses, check_greetings
+from mqttlite.engine.port import EngineUnfit
 
 MIB = 1024 * 1024
 

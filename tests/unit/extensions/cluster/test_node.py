@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.disk import DataDirectory
-from mqttlite.extensions.cluster.engine.memory import MemoryServers
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions
 from mqttlite.store.sqlite.files import NoRoom

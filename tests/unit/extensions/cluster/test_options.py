@@ -6,9 +6,9 @@ import pytest
 
 from mqttlite.config import ConfigError
 from mqttlite.config.file import parse_config
+from mqttlite.engine.addresses import default_node
+from mqttlite.engine.port import check_key
 from mqttlite.extensions.cluster import keys
-from mqttlite.extensions.cluster.engine.port import check_key
-from mqttlite.extensions.cluster.options import default_node
 
 SERVERS = ["nats://a:4222", "nats://b:4222", "nats://c:4222"]
 

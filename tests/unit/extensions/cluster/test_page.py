@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from mqttlite.engine.memory import MemoryServers
+from mqttlite.engine.port import Bounds, Entry
 from mqttlite.extensions.cluster import keys, lease, status
 from mqttlite.extensions.cluster.disk import DataDirectory
-from mqttlite.extensions.cluster.engine.memory import MemoryServers
-from mqttlite.extensions.cluster.engine.port import Bounds, Entry
 from mqttlite.extensions.cluster.figures import ClusterFigures
 from mqttlite.extensions.cluster.node import Node
 from mqttlite.extensions.cluster.options import ClusterOptions

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from mqttlite.engine.memory import MemoryServers
+from mqttlite.engine.port import EngineUnavailable, NoSuchFile
 from mqttlite.extensions.cluster import shared_files
-from mqttlite.extensions.cluster.engine.memory import MemoryServers
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, NoSuchFile
 from mqttlite.extensions.cluster.shared_files import SharedFiles
 
 

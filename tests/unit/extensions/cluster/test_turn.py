@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from mqttlite.engine.memory import MemoryEngine, MemoryServers
 from mqttlite.extensions.cluster import keys, lease
-from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers
 from mqttlite.extensions.cluster.machines import Machines
 from mqttlite.extensions.cluster.turn import Turn
 

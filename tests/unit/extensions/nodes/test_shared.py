@@ -11,13 +11,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mqttlite.extensions.cluster.engine.memory import MemoryEngine, MemoryServers, Outcome
-from mqttlite.extensions.cluster.engine.port import EngineUnfit
+from mqttlite.engine.memory import MemoryEngine, MemoryServers, Outcome
+from mqttlite.engine.port import EngineUnfit
 from mqttlite.extensions.nodes import bucket as bucket_module
 from mqttlite.extensions.nodes import refused
 from mqttlite.extensions.nodes import shared as shared_module
 from mqttlite.extensions.nodes.bucket import FILES, KEYS
-from mqttlite.extensions.nodes.shared import KNOWN_FILE, SharedDocuments
+from mqttlite.extensions.nodes.known_file import KNOWN_FILE
+from mqttlite.extensions.nodes.shared import SharedDocuments
 from mqttlite.files.atomic_file import save
 from mqttlite.files.shared_document import ChangedElsewhere, NotAgreed, SharedDocument
 from tests.support.device import until

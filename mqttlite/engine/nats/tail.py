@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, final
 import msgspec
 from nats.aio.msg import Msg
 
-from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection, status_of
-from mqttlite.extensions.cluster.engine.port import MAX_READ_BYTES, EngineUnavailable
+from mqttlite.engine.nats.connection import ApiError, NatsConnection, status_of
+from mqttlite.engine.port import MAX_READ_BYTES, EngineUnavailable
 
 BATCH: Final = 256
 """Messages of one request, of at most `MAX_READ_BYTES` together."""

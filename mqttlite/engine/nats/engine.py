@@ -18,18 +18,18 @@ from typing import Final, TypeVar, final
 import msgspec
 from nats.aio.msg import Msg
 
-from mqttlite.extensions.cluster.engine.nats.connection import (
+from mqttlite.engine.nats.connection import (
     ANSWER_TIMEOUT_S,
     ApiError,
     NatsConnection,
     connect,
     status_of,
 )
-from mqttlite.extensions.cluster.engine.nats.files import NatsFiles
-from mqttlite.extensions.cluster.engine.nats.fitness import Look, check, greetings_of, look_at
-from mqttlite.extensions.cluster.engine.nats.keys import NatsKeys
-from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions
-from mqttlite.extensions.cluster.engine.nats.streams import (
+from mqttlite.engine.nats.files import NatsFiles
+from mqttlite.engine.nats.fitness import Look, check, greetings_of, look_at
+from mqttlite.engine.nats.keys import NatsKeys
+from mqttlite.engine.nats.servers import NatsOptions
+from mqttlite.engine.nats.streams import (
     NO_STREAM,
     StreamGone,
     StreamInfo,
@@ -38,8 +38,8 @@ from mqttlite.extensions.cluster.engine.nats.streams import (
     lead_elsewhere,
     purge,
 )
-from mqttlite.extensions.cluster.engine.nats.tail import Tail, TailMessage, Waiting
-from mqttlite.extensions.cluster.engine.port import (
+from mqttlite.engine.nats.tail import Tail, TailMessage, Waiting
+from mqttlite.engine.port import (
     MAX_READ_BYTES,
     Bounds,
     EngineUnfit,

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
+from mqttlite.engine.nats.connection import ApiError, NatsConnection
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 
 COPIES: Final = 3
 """A majority of two survives the loss of one machine. JetStream has no use for more with three servers."""

@@ -6,8 +6,8 @@ from typing import Final, final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import (
+from mqttlite.engine.nats.connection import ApiError, NatsConnection
+from mqttlite.engine.nats.streams import (
     COPIES,
     NO_STREAM,
     StreamGone,
@@ -15,8 +15,8 @@ from mqttlite.extensions.cluster.engine.nats.streams import (
     info_of,
     lead_elsewhere,
 )
-from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
-from mqttlite.extensions.cluster.engine.port import Entry, RevisionConflict
+from mqttlite.engine.nats.tail import Tail, Waiting
+from mqttlite.engine.port import Entry, RevisionConflict
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Leases and positions of nodes need a few kB."""

@@ -20,11 +20,11 @@ from urllib.parse import SplitResult
 import msgspec
 from nats.aio.msg import Msg
 
-from mqttlite.extensions.cluster.engine.nats.connection import ApiError, connect
-from mqttlite.extensions.cluster.engine.nats.servers import NatsOptions, split
-from mqttlite.extensions.cluster.engine.nats.streams import COPIES
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
-from mqttlite.extensions.cluster.options import shown
+from mqttlite.engine.addresses import shown
+from mqttlite.engine.nats.connection import ApiError, connect
+from mqttlite.engine.nats.servers import NatsOptions, split
+from mqttlite.engine.nats.streams import COPIES
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 
 OLDEST: Final = (2, 12, 3)
 """The release that the design asks for. `read` needs direct gets of batches, which are a little older."""

@@ -13,8 +13,8 @@ from typing import Final, final
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
-from mqttlite.extensions.cluster.options import shown
+from mqttlite.engine.addresses import shown
+from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
 
 CONNECT_TIMEOUT_S: Final = 2.0
 """A server that does not answer for so long is passed over: the next one may."""

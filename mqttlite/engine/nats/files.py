@@ -20,10 +20,10 @@ from typing import Final, TypeVar, final
 
 import msgspec
 
-from mqttlite.extensions.cluster.engine.nats.connection import ApiError, NatsConnection
-from mqttlite.extensions.cluster.engine.nats.streams import COPIES, NO_STREAM, StreamGone, ensure_stream, info_of, purge
-from mqttlite.extensions.cluster.engine.nats.tail import Tail, Waiting
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
+from mqttlite.engine.nats.connection import ApiError, NatsConnection
+from mqttlite.engine.nats.streams import COPIES, NO_STREAM, StreamGone, ensure_stream, info_of, purge
+from mqttlite.engine.nats.tail import Tail, Waiting
+from mqttlite.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final, TypeVar, final
 
-from mqttlite.extensions.cluster.engine.port import (
+from mqttlite.engine.port import (
     MAX_READ_BYTES,
     Bounds,
     EngineError,

@@ -16,9 +16,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from mqttlite.extensions.cluster.engine.nats.keeper import PING_TIMEOUT_S, TOO_MANY, Keeper
-from mqttlite.extensions.cluster.engine.nats.servers import NatsLogin, NatsOptions
-from mqttlite.extensions.cluster.engine.port import EngineUnavailable, EngineUnfit
+from mqttlite.engine.nats.keeper import PING_TIMEOUT_S, TOO_MANY, Keeper
+from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 
 T = TypeVar("T")
 
