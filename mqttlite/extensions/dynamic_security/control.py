@@ -1,7 +1,8 @@
 """The topic of the commands: `$CONTROL/dynamic-security/v1`, a `Sink` with one task behind it.
 
 Requests are handled one after another. Each changes a copy of the state, which is used after all nodes have agreed and
-it is saved. Invariant: a confirmed change is on disk, and a change that is refused or cannot be saved never holds.
+it is saved. Invariants: a confirmed change is on disk, and a change that is refused or cannot be saved never holds; a
+file that somebody has edited is used or left alone, and never overwritten by what was there before.
 """
 
 import asyncio
@@ -22,8 +23,9 @@ from mqttlite.extensions.dynamic_security.command import Change, Command, Comman
 from mqttlite.extensions.dynamic_security.commands import NAME_OF, SETS_PASSWORD, WRITERS, execute
 from mqttlite.extensions.simple_sink import SimpleSink
 from mqttlite.files.atomic_file import save
+from mqttlite.files.file_version import NO_FILE, Version, version_of
 from mqttlite.files.shared_document import NotAgreed, SharedDocument
-from mqttlite.security.dynamic_security.document import Json, dump, is_text, small_keys
+from mqttlite.security.dynamic_security.document import DynamicSecurityError, Json, dump, is_text, parse, small_keys
 from mqttlite.security.dynamic_security.model import State
 from mqttlite.security.dynamic_security.passwords import MAX_PASSWORD_BYTES, Passwords
 from mqttlite.security.dynamic_security.rules import DynamicRules
@@ -60,6 +62,10 @@ class Port(NamedTuple):
     """The addresses of a user's connections, or of its one with a client identifier."""
 
 
+class _Edited(Exception):
+    """Somebody has edited the file, and what is in it cannot be used, or not yet. The text is a sentence."""
+
+
 class Busy(Exception):
     """Too many requests wait."""
 
@@ -89,6 +95,8 @@ class ControlTopic(SimpleSink):
         self._passwords: Final = passwords
         self._port: Final = port
         self._save: Final = save_file
+        self._seen: Version = NO_FILE
+        """The version of the file when it was found to be what is in force."""
         self._requests: Final[deque[_Request]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -148,10 +156,11 @@ class ControlTopic(SimpleSink):
 
     async def _handle(self, request: _Request) -> None:
         async with self._document.lock:
+            edited = await self._use_edited()
             change = Change(self._rules.state)
             responses = await self._responses(request, change)
             if change.changed:
-                error = await self._keep(change.state)
+                error = edited or await self._keep(change.state)
                 if error:
                     change.kicked.clear()
                     responses = [{"command": each["command"], "error": error} for each in responses]
@@ -216,19 +225,47 @@ class ControlTopic(SimpleSink):
             return None
         return await self._passwords.make(given)
 
+    async def _use_edited(self) -> str:
+        """Use what somebody has written into the file: commands change that. Return why it cannot be used; empty if it
+        is in force."""
+        seen = version_of(self._path)
+        if seen in (NO_FILE, self._seen):
+            return ""
+        try:
+            content = await asyncio.to_thread(self._path.read_bytes)
+            if await asyncio.to_thread(parse, content) != self._rules.state:
+                assert self._document.reload is not None, "its owner has set it"
+                await self._document.reload(content)
+                _log.info("%s was edited: what is in it is in force", self._path)
+        except (DynamicSecurityError, OSError, ValueError) as error:
+            _log.error("%s was edited and cannot be used, so no command changes it: %s", self._path, error)
+            return f"{self._path.name} was edited and cannot be used: mend it first"
+        self._seen = seen
+        return ""
+
     async def _keep(self, state: State) -> str:
         """Have a changed state agreed, and save it. Return the error for the client if that fails."""
         content = await asyncio.to_thread(dump, state)
         try:
             await self._document.agree(content)
-            await asyncio.to_thread(self._save, self._path, content)
+            await asyncio.to_thread(self._save_unedited, content)
         except OSError as error:
             _log.error("%s cannot be written, the change is not made: %s", self._path, error.strerror or error)
             return "Internal error"
         except NotAgreed as error:
             _log.warning("dynamic security: the change is not made: %s", error)
             return str(error)
+        except _Edited as error:
+            _log.warning("dynamic security: the change is not made: %s", error)
+            return str(error)
         return ""
+
+    def _save_unedited(self, content: bytes) -> None:
+        """In a thread. Raises `OSError`, and `_Edited`."""
+        if version_of(self._path) not in (NO_FILE, self._seen):
+            raise _Edited(f"{self._path.name} was edited at the same time: try again")
+        self._save(self._path, content)
+        self._seen = version_of(self._path)
 
 
 def _failure(command: str, error: str, correlation: str | None) -> Json:

@@ -384,11 +384,16 @@ class Desk:
         self.hashes = Passwords()
         self.addresses: dict[str, list[str]] = {}
         port = Port(self._respond, self._apply, self._kick, lambda username, _: self.addresses.get(username, []))
-        self.document = SharedDocument("dynamic-security", parse, self._replace, path=path, lock=asyncio.Lock())
+        self.document = SharedDocument(
+            *("dynamic-security", parse, self._replace), path=path, lock=asyncio.Lock(), reload=self._reload
+        )
         self.control = ControlTopic(path, self.document, self.rules, self.hashes, port, save_file)
 
     async def _replace(self, content: bytes) -> None:
         raise AssertionError("a broker alone gets nothing from others")
+
+    async def _reload(self, content: bytes) -> None:
+        self.rules.state = parse(content)
 
     def _respond(self, client_id: str, topic: bytes, payload: bytes) -> bool:
         assert topic == RESPONSE_TOPIC
@@ -448,6 +453,57 @@ def test_a_change_that_cannot_be_saved_is_undone(path: Path) -> None:
     assert desk.rules.state == load(path)
 
 
+def edit(path: Path, username: str) -> None:
+    tree = json.loads(path.read_text())
+    tree["clients"].append({"username": username})
+    path.write_text(json.dumps(tree))
+
+
+def test_a_command_keeps_what_somebody_has_just_written_into_the_file(path: Path) -> None:
+    desk = Desk(path)
+    for by_hand, by_command in (("ann", "bob"), ("cid", "dan")):
+        edit(path, by_hand)
+        assert desk.ask({"command": "createClient", "username": by_command}) == [{"command": "createClient"}]
+    assert set(load(path).clients) == {"admin", "ann", "bob", "cid", "dan"}
+    assert load(path) == desk.rules.state
+    edit(path, "eve")
+    assert "eve" in desk.ask({"command": "listClients"})[0]["data"]["clients"]
+
+
+def test_no_command_overwrites_an_edit_with_a_mistake(path: Path) -> None:
+    desk = Desk(path)
+    path.write_text("{ half of it")
+    (response,) = desk.ask({"command": "createClient", "username": "bob"})
+    assert response == {"command": "createClient", "error": f"{path.name} was edited and cannot be used: mend it first"}
+    assert path.read_text() == "{ half of it"
+    assert desk.ask({"command": "listClients"})[0]["data"]["clients"] == ["admin"]
+    path.write_text(INITIAL)
+    assert desk.ask({"command": "createClient", "username": "bob"}) == [{"command": "createClient"}]
+    assert set(load(path).clients) == {"admin", "bob"}
+
+
+def test_a_change_during_which_somebody_edits_the_file_is_refused_and_the_edit_stays(path: Path) -> None:
+    desk = Desk(path)
+
+    async def agree(content: bytes) -> None:
+        await asyncio.to_thread(edit, path, "ann")
+
+    desk.document.agreeing = agree
+    (response,) = desk.ask({"command": "createClient", "username": "bob"})
+    assert response == {"command": "createClient", "error": f"{path.name} was edited at the same time: try again"}
+    assert set(load(path).clients) == {"admin", "ann"}
+    desk.document.agreeing = None
+    assert desk.ask({"command": "createClient", "username": "bob"}) == [{"command": "createClient"}]
+    assert set(load(path).clients) == {"admin", "ann", "bob"}
+
+
+def test_a_file_that_was_removed_is_made_again_by_the_next_change(path: Path) -> None:
+    desk = Desk(path)
+    path.unlink()
+    assert desk.ask({"command": "createClient", "username": "bob"}) == [{"command": "createClient"}]
+    assert set(load(path).clients) == {"admin", "bob"}
+
+
 def test_a_change_does_not_hold_before_other_nodes_agree_nor_after_they_refuse(path: Path) -> None:
     desk = Desk(path)
     before = load(path)
@@ -455,7 +511,6 @@ def test_a_change_does_not_hold_before_other_nodes_agree_nor_after_they_refuse(p
 
     async def refuse(content: bytes) -> None:
         held.append(desk.rules.state != before)
-        await asyncio.to_thread(path.write_text, "{ an edit with a mistake")
         raise NotAgreed("the other nodes do not answer")
 
     async def agree(content: bytes) -> None:
@@ -540,7 +595,8 @@ def test_how_much_there_may_be(
     path: Path, limit: str, error: str, command: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(path)
-    desk.rules.state.roles.setdefault("other", model.Role("other")) if limit == "MAX_MEMBERSHIPS" else None
+    if limit == "MAX_MEMBERSHIPS":
+        desk.ask({"command": "createRole", "rolename": "other"})
     monkeypatch.setattr(model, limit, 1)
     assert desk.ask(command) == [{"command": command["command"], "error": error}]
     monkeypatch.setattr(model, limit, 2)
