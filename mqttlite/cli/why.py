@@ -13,6 +13,7 @@ import click
 
 from mqttlite.cli.ask import EXIT_FAILED, ask, place_options
 from mqttlite.cli.asker import Place, Unreachable, note_silent
+from mqttlite.cli.following import Following
 
 FOLLOW_S: Final = 1.0
 """How often a command that follows asks for what is new."""
@@ -98,12 +99,16 @@ def _joined(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _follow(where: Place, topic_filter: str, as_json: bool, timeout_s: float) -> None:
-    """Print what becomes of the messages of a filter, until interrupted. Raises `Unreachable`."""
-    query = {"follow": topic_filter}
-    found = _ask(where, query, timeout_s)
+    """Print what becomes of the messages of a filter, at all nodes, until interrupted. Raises `Unreachable`."""
+    following = Following(where, topic_filter, timeout_s)
+    list(following.look())
     click.echo(f"Every message on {topic_filter} is traced from now on, until Ctrl-C.", err=True)
     while True:
         time.sleep(FOLLOW_S)
-        found = _ask(where, {**query, "after": str(found["latest"])}, timeout_s)
-        for line in map(json.dumps, found["entries"]) if as_json else found["sentences"]:
-            click.echo(line)
+        for node, found in following.look():
+            if as_json:
+                for entry in found["entries"]:
+                    click.echo(json.dumps({**entry, "node": node} if node else entry))
+            else:
+                for sentence in found["sentences"]:
+                    click.echo(f"At node {node}: {sentence}" if node else sentence)

@@ -50,6 +50,8 @@ class Followed(Answer):
 
     latest: int
     """The `after` of the next request."""
+    node: str
+    """The node that has answered; empty for a broker alone."""
 
 
 class Follow(msgspec.Struct, forbid_unknown_fields=True):
@@ -126,7 +128,8 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         except TooManyFollowed:
             raise Problem(Code.QUOTA_EXCEEDED, f"{MAX_FOLLOWED} filters are traced already: end one first") from None
         found = _answers(context).follow(request.filter, request.after)
-        return Followed(sentences=found["sentences"], entries=found["entries"], latest=found["latest"])
+        node = "" if context.nodes is None else context.nodes.node
+        return Followed(sentences=found["sentences"], entries=found["entries"], latest=found["latest"], node=node)
 
     @route.get("/config", Role.ADMIN, "Show the configuration")
     async def config() -> dict[str, Any]:

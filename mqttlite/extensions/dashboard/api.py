@@ -31,6 +31,12 @@ def at_node(request: Request) -> str:
     return f"&node={quote(node, safe='')}" if node else ""
 
 
+def to_node(request: Request) -> dict[str, str]:
+    """The same for a page to which a form leads, as parameters."""
+    node = _node_of(request)
+    return {"node": node} if node else {}
+
+
 def _node_of(request: Request) -> str:
     return request.query_params.get("node", "")
 

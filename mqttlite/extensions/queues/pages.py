@@ -1,7 +1,8 @@
 """The queues of `$queue/…`: a list, a page for each with its push, snapshots and dead letters, and what an operator or
 administrator does with them.
 
-What is done is done by the API, at whatever node the queue is. Invariant: payloads are shown to operators only.
+What is done is done by the API, at whatever node the queue is; a form is about the queue of the node that its page has
+shown. Invariant: payloads are shown to operators only.
 """
 
 from typing import Any, Final, Literal
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mqttlite.core.reasons import EXPIRED
-from mqttlite.extensions.dashboard.api import ask_api, at_node, payload_of
+from mqttlite.extensions.dashboard.api import ask_api, at_node, payload_of, to_node
 from mqttlite.extensions.dashboard.dashboard import Dashboard
 from mqttlite.extensions.dashboard.forms import field, form_of
 from mqttlite.extensions.dashboard.other_nodes import at_other_nodes
@@ -77,7 +78,7 @@ def add(dashboard: Dashboard) -> None:
 
     async def details(request: Request, name: str) -> Any:
         """A queue, at whatever node it is."""
-        return {"push": None, "node": "", **await ask_api(request, "GET", "queues", name)}
+        return {"push": None, "node": "", **to_node(request), **await ask_api(request, "GET", "queues", name)}
 
     @shown.get(QUEUES, Role.VIEWER)
     async def queues(request: Request, caller: Caller, cursor: str = "", done: str = "") -> Response:
@@ -103,7 +104,7 @@ def add(dashboard: Dashboard) -> None:
             return redirect(QUEUE, name=name, done="queue-made")
         if action == "change":
             await ask_api(request, "PUT", "queues", name, body=field(form, "options").encode())
-            return redirect(QUEUE, name=name, done="queue-changed")
+            return redirect(QUEUE, name=name, done="queue-changed", **to_node(request))
         await ask_api(request, "DELETE", "queues", name)
         return redirect(QUEUES, done="queue-deleted")
 
@@ -167,7 +168,8 @@ def add(dashboard: Dashboard) -> None:
             await ask_api(request, "DELETE", "queues", name, "messages")
         else:
             await ask_api(request, "POST", "queues", name, action)
-        return redirect(QUEUE, name=name, done={"pause": "paused", "resume": "resumed", "purge": "purged"}[action])
+        done = {"pause": "paused", "resume": "resumed", "purge": "purged"}[action]
+        return redirect(QUEUE, name=name, done=done, **to_node(request))
 
     @shown.post(f"{QUEUE}/snapshots/{{action}}", Role.ADMIN)
     async def act_on_snapshots(request: Request, action: Literal["seek", "create", "delete"]) -> Response:
@@ -180,7 +182,8 @@ def add(dashboard: Dashboard) -> None:
             await ask_api(request, "POST", "queues", name, "snapshots", field(form, "snapshot").strip())
         else:
             await ask_api(request, "DELETE", "snapshots", field(form, "snapshot"))
-        return redirect(QUEUE, name=name, done={"seek": "sought", "create": "made", "delete": "deleted"}[action])
+        done = {"seek": "sought", "create": "made", "delete": "deleted"}[action]
+        return redirect(QUEUE, name=name, done=done, **to_node(request))
 
     @shown.post(f"{QUEUE}/dead-letters/{{action}}", Role.OPERATOR)
     async def act_on_letters(request: Request, action: Literal["replay", "drop"]) -> Response:
@@ -192,7 +195,7 @@ def add(dashboard: Dashboard) -> None:
         else:
             await ask_api(request, "DELETE", "dead-letters", name, fields=number)
         done = "replayed" if action == "replay" else "dropped"
-        return redirect(QUEUE, name=name, done=done if number else f"all-{done}")
+        return redirect(QUEUE, name=name, done=done if number else f"all-{done}", **to_node(request))
 
 
 def _options(form: dict[str, str]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from mqttlite.extensions.queues.options import QueueOptions
 from mqttlite.gateway.caller import Role
 from mqttlite.server import Broker
 from mqttlite.wire.properties import Properties
-from tests.integration.nodes.test_nodes import Fleet, Reader, air, client_of, connected, fleet, nodes_of
+from tests.integration.nodes.test_nodes import Fleet, Reader, air, broker_of, client_of, connected, fleet, nodes_of
 from tests.integration.nodes.test_operated import Three, three
 from tests.integration.nodes.test_queues import depth, knows, queue_names
 from tests.support.air import Air
@@ -338,3 +338,49 @@ async def test_of_two_moves_at_once_the_second_is_refused(three: Three) -> None:
     assert "jobs" in queue_names({"a": three.a, "c": three.c}[done])
     answer = await move(three, "jobs", "b")
     assert (answer.status_code, "another request moves it just now" in answer.json()["detail"]) == (409, True)
+
+
+# ---------------------------------------------------------------------- streams
+
+
+async def test_a_stream_stays_when_queues_are_spread_and_its_node_drains_and_its_readers_go_on_when_it_is_back(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    options = NodesOptions(servers=("nats://127.0.0.1:4222",), node="a")
+    log: dict[str, Any] = {"streams": [{"name": "log", "filters": ["log/#"]}]}
+    async with running_gateway(tmp_path, nodes=options, **nobody_without_credentials(tmp_path)) as gateway:
+        c = await fleet.start("c")
+        async with client_of(c) as publisher, client_of(c) as reading:
+            reader = Reader(reading)
+            async with broker_of("b", tmp_path / "b", **log) as b:
+                await connected(gateway.broker, b, c)
+                nodes = Three(gateway, b, c)
+                await knows(c, "$stream/log", "b")
+                await reading.subscribe("$stream/log", qos=1)
+                await publisher.publish("log/1", "before", qos=1)
+                await reader.gets("before")
+                assert (await nodes.run("nodes", "balance")).stdout == ""
+                said = await nodes.run("nodes", "drain", "b")
+                assert "$stream/log stay: nobody gets their messages while this node is stopped." in said.stdout
+            await publisher.publish("log/1", "meanwhile", qos=1)
+            refused = await nodes.admin.post("/api/v1/streams", json={"name": "log", "filters": ["log/#"]})
+            assert (refused.status_code, refused.json()["detail"]) == (409, "there is a stream log already, at node b")
+            async with broker_of("b", tmp_path / "b", **log):
+                await reader.gets("before", "meanwhile")
+
+
+async def test_a_stream_is_brought_to_another_node_by_a_second_one(three: Three) -> None:
+    async with client_of(three.b) as client:
+        reader = Reader(client)
+        await client.publish("s/1", "first", qos=1)
+        assert (await three.run("stream", "create", "s-2", "s/#", "--node", "b")).exit_code == 0
+        await knows(three.c, "$stream/s-2", "b")
+        await client.publish("s/1", "second", qos=1)
+        await client.subscribe("$stream/s@earliest", qos=1)
+        await reader.gets("first", "second")
+        assert (await three.run("stream", "rm", "s", "--yes")).exit_code == 0
+        await client.subscribe("$stream/s-2@earliest", qos=1)
+        await reader.gets("first", "second", "second")
+        await client.publish("s/1", "third", qos=1)
+        await reader.gets("first", "second", "second", "third")
+        assert (await three.run("stream", "ls")).stdout.split("\t")[0] == "s-2"

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from mqttlite.cli import why as why_module
 from mqttlite.cli.main import main
 from mqttlite.extensions.nodes import fleet as fleet_module
 from mqttlite.extensions.nodes.calls import NoAnswer
@@ -510,6 +511,40 @@ async def test_a_message_is_explained_by_the_nodes_that_know_of_it(fleet: Fleet,
         assert {each["node"] for each in found["entries"]} == {"a", "b"}
 
 
+async def test_messages_are_followed_at_all_nodes_until_one_is_named(
+    three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    looks = 0
+
+    async def publish() -> None:
+        async with client_of(three.b, "pub") as publisher:
+            await publisher.publish("f/1", str(looks), qos=1)
+
+    def sleep(_seconds: float) -> None:  # in the command's thread, between its questions
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            raise KeyboardInterrupt
+        asyncio.run_coroutine_threadsafe(publish(), loop).result()
+
+    monkeypatch.setattr(why_module.time, "sleep", sleep)
+    async with client_of(three.c, "sub") as subscriber:
+        await subscriber.subscribe("f/#", qos=1)
+        said = await three.run("why", "--follow", "f/#")
+        assert said.exit_code == 130
+        for line in ("At node b: ", "At node c: "):
+            assert sum(each.startswith(line) for each in said.stdout.splitlines()) == 3, said.output
+        looks = 1
+        found = await three.run("why", "--follow", "f/#", "--json")
+        assert {json.loads(line)["node"] for line in found.stdout.splitlines()} == {"b", "c"}
+        looks = 1
+        alone = await three.run("why", "--follow", "f/#", "--node", "c")
+        assert alone.stdout
+        assert "At node" not in alone.stdout
+        assert "pub" not in alone.stdout
+
+
 # ---------------------------------------------------------------------- the dashboard
 
 
@@ -603,6 +638,33 @@ async def test_of_streams_of_one_name_the_dashboard_shows_that_of_the_node_that_
             shown = await operator.get(address)
             assert f"what {name} has" in text_of(shown)
             assert f"partition=0&amp;node={name}#messages" in shown.text
+
+
+async def test_of_queues_of_one_name_a_form_of_the_dashboard_is_about_the_one_that_is_shown(
+    fleet: Fleet, air: Air, tmp_path: Path
+) -> None:
+    options = NodesOptions(servers=("nats://127.0.0.1:4222",), node="a")
+    queues = [{"name": "jobs", "filters": ["jobs/#"], "max_attempts": 1}]
+    origin = {"Origin": "http://localhost:8080"}
+    async with running_gateway(tmp_path, nodes=options, **nobody_without_credentials(tmp_path)) as gateway:
+        air.cut |= {frozenset(("a", "c")), frozenset(("b", "c"))}
+        brokers = {"b": await fleet.start("b", queues=queues), "c": await fleet.start("c", queues=queues)}
+        async with client_of(brokers["c"]) as client:
+            await client.publish("jobs/1", "x", qos=1)
+        (pulled,) = queues_of(brokers["c"]).pull("jobs", 1)
+        queues_of(brokers["c"]).nack("jobs", [pulled.ack_id])  # a dead letter: so it stays beside the older one
+        air.cut.clear()
+        await connected(gateway.broker, *brokers.values())
+        operator = gateway.client(Role.OPERATOR)
+        assert (await operator.post("/ui/queue/pause", data={"name": "jobs"}, headers=origin)).status_code == 409
+        for name, broker in brokers.items():
+            page = (await operator.get(f"/ui/queue?name=jobs&node={name}")).text
+            (action,) = re.findall(r'action="[^"]*(/ui/queue/pause[^"]*)"', page)
+            paused = [queues_of(each).state("jobs").paused for each in brokers.values()]
+            assert paused == [name == "c", False]
+            answer = await operator.post(html.unescape(action), data={"name": "jobs"}, headers=origin)
+            assert answer.headers["location"].endswith(f"name=jobs&done=paused&node={name}")
+            assert queues_of(broker).state("jobs").paused
 
 
 async def test_bans_of_the_dashboard_hold_at_all_nodes(three: Three, air: Air) -> None:
