@@ -22,6 +22,8 @@ from pathlib import Path
 
 from tools.torture_clients import Link, Publisher, Subscriber
 from tools.torture_cluster import FAULTS, ClusterTorture
+from tools.torture_nodes import FAULTS as NODE_FAULTS
+from tools.torture_nodes import TAKEOVERS, NodesTorture
 from tools.torture_packets import packet, text
 from tools.torture_queues import QueueTorture
 
@@ -180,7 +182,20 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=10_000, help="ordering keys of these messages (10,000)")
     parser.add_argument("--cluster", type=int, default=0, metavar="N", help="torture three machines N times instead")
     parser.add_argument("--seeds", type=int, default=0, metavar="N", help="simulate N clusters instead, from --seed on")
-    parser.add_argument("--fault", action="append", choices=FAULTS, help="only these faults of machines, in turn")
+    parser.add_argument("--nodes", type=int, default=0, metavar="N", help="torture three nodes N times instead")
+    parser.add_argument(
+        "--takeovers",
+        type=int,
+        default=TAKEOVERS,
+        metavar="N",
+        help=f"of one client identifier, before the first fault of nodes ({TAKEOVERS})",
+    )
+    parser.add_argument(
+        "--fault",
+        action="append",
+        choices=[*FAULTS, *NODE_FAULTS],
+        help="only these faults of machines or nodes, in turn",
+    )
     parser.add_argument("serve", nargs="*", help="the broker's command; by default mqttlite serve of this environment")
     options = parser.parse_args()
     if options.seeds:
@@ -191,11 +206,16 @@ def main() -> None:
     serve = options.serve or [sys.executable, "-m", "mqttlite", "serve"]
     directory = Path(tempfile.mkdtemp(prefix="mqttlite-torture-"))
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a broker that was killed
-    if options.cluster:
-        command = serve[:-1] if serve[-1] == "serve" else serve
-        machines = asyncio.run(ClusterTorture(command, directory, options.seed, options.fault).run(options.cluster))
-        print(machines)
-        if not machines.is_good:
+    if options.cluster or options.nodes:
+        if options.cluster:
+            command = serve[:-1] if serve[-1] == "serve" else serve
+            cluster = ClusterTorture(command, directory, options.seed, options.fault)
+            several = asyncio.run(cluster.run(options.cluster))
+        else:
+            nodes = NodesTorture(serve, directory, options.seed, options.fault)
+            several = asyncio.run(nodes.run(options.nodes, options.takeovers))
+        print(several)
+        if not several.is_good:
             sys.exit(f"the directory is kept: {directory}")
         shutil.rmtree(directory)
         return

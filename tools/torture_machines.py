@@ -6,22 +6,18 @@ Invariant: what runs was started here, and is ended by `close`.
 import asyncio
 import contextlib
 import json
-import random
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from tools.torture_links import Links
+from tools.torture_processes import PATIENCE_S, Processes, free_ports, get, nats_server
 
 NUMBER = 3
 PAGE_BYTES = 4_096
 FILL_ATTEMPTS = 100
-PATIENCE_S = 90.0
-"""How long the machines may take to be whole again."""
 
 ENGINE = """
 server_name: n{place}
@@ -61,42 +57,15 @@ snapshot_bytes = 268_435_456
 """
 
 
-def _free_ports(number: int) -> list[int]:
-    """Ports that the kernel gives to no client: one that tries a port again and again may connect to itself."""
-    found: list[int] = []
-    while len(found) < number:
-        port = random.SystemRandom().randrange(20_000, 32_768)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            if port not in found:
-                found.append(port)
-    return found
-
-
-async def _get(port: int, path: str) -> tuple[int, bytes]:
-    """Status and body of what a server answers; 0 if it does not."""
-    try:
-        async with asyncio.timeout(0.5):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost:{port}\r\n\r\n".encode())
-                head, _, body = (await reader.read(-1)).partition(b"\r\n\r\n")
-                return int(head.split()[1]), body
-            finally:
-                writer.close()
-    except (OSError, IndexError):
-        return 0, b""
-
-
-class Machines:
+class Machines(Processes):
     """`ports` are where clients find the machines. `serve` is the command of the broker. `has` names what can have
     faults: `links` between all processes, `disks` (to mount them needs root), `clocks` of the machines (which this
     interpreter then runs). `more` is added to the configuration of each machine; in it `{servers}` stands for the
     addresses of the engine."""
 
     def __init__(self, serve: list[str], folder: Path, has: frozenset[str] = frozenset(), more: str = "") -> None:
+        super().__init__(folder)
         self._serve = serve
-        self._folder = folder
         self.links = Links()
         self._disks = (
             [f"{kind}{place}" for kind in ("m", "engine") for place in range(NUMBER)] if "disks" in has else []
@@ -105,14 +74,14 @@ class Machines:
             (folder / name).mkdir()
             self._mount(name, DISK_BYTES, "mount", "-t", "tmpfs")
         self._has_clocks = "clocks" in has
-        ports = _free_ports(5 * NUMBER)
+        ports = free_ports(5 * NUMBER)
         self.ports, self._metrics, self._engines, self._monitoring, routes = (
             ports[at : at + NUMBER] for at in range(0, 5 * NUMBER, NUMBER)
         )
         engines = self._engines
         entries = {(place, other): routes[other] for place in range(NUMBER) for other in range(NUMBER)}
         if "links" in has:
-            ways = iter(_free_ports(2 * NUMBER * NUMBER))
+            ways = iter(free_ports(2 * NUMBER * NUMBER))
             for (place, other), port in entries.items():
                 entries[place, other] = next(ways)  # that of a server to itself is where others are told to find it
                 self.links.add(frozenset({f"n{place}", f"n{other}"}), entries[place, other], port)
@@ -139,7 +108,6 @@ class Machines:
                 "monitoring": [f"http://127.0.0.1:{port}" for port in self._monitoring],
             }
             self.config(place).write_text((MACHINE + more).format(**values))
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
     def servers(self) -> list[str]:
@@ -147,7 +115,7 @@ class Machines:
         return [f"nats://127.0.0.1:{port}" for port in self._engines]
 
     def config(self, place: int) -> Path:
-        return self._folder / f"m{place}.toml"
+        return self.folder / f"m{place}.toml"
 
     # ------------------------------------------------------------------ processes
 
@@ -161,27 +129,11 @@ class Machines:
 
     def start_engine(self, place: int) -> None:
         """Start a server of the engine."""
-        binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
-        self.run(f"engine{place}", [binary, "-c", str(self._folder / f"engine{place}.conf")])
-
-    def run(self, name: str, command: list[str]) -> None:
-        """Start a process, which has this name from then on."""
-        with open(self._folder / f"{name}.log", "ab") as log:
-            self._processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
-
-    async def end(self, name: str, how: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal, and wait for the end."""
-        process = self._processes.pop(name)
-        process.send_signal(how)
-        await asyncio.to_thread(process.wait, PATIENCE_S)
-
-    def send(self, place: int, what: signal.Signals) -> None:
-        """Send a signal to a machine that goes on."""
-        self._processes[f"m{place}"].send_signal(what)
+        self.run(f"engine{place}", [nats_server(), "-c", str(self.folder / f"engine{place}.conf")])
 
     def lose_data(self, place: int) -> None:
         """Delete all that a machine has which does not run. Its data directory may be a disk of its own, and stays."""
-        for each in (self._folder / f"m{place}").iterdir():
+        for each in (self.folder / f"m{place}").iterdir():
             if each.is_dir():
                 shutil.rmtree(each)
             else:
@@ -189,17 +141,17 @@ class Machines:
 
     def set_clock(self, place: int, ahead_s: int) -> None:
         """Let the wall clock of a machine be ahead of the true one; negative: behind."""
-        new = self._folder / "clock.new"
+        new = self.folder / "clock.new"
         new.write_text(f"{ahead_s:+d}\n")
         new.replace(self._clock(place))
 
     def _clock(self, place: int) -> Path:
-        return self._folder / f"clock{place}"
+        return self.folder / f"clock{place}"
 
     def fill_disk(self, name: str) -> None:
         """Let a disk have no more room: that of a machine, like m0, or of a server of the engine, like engine0."""
         for _ in range(FILL_ATTEMPTS):
-            used = shutil.disk_usage(self._folder / name).used
+            used = shutil.disk_usage(self.folder / name).used
             with contextlib.suppress(subprocess.CalledProcessError):  # meanwhile it has more
                 self._mount(name, used + PAGE_BYTES, "mount", "-o", "remount")
                 return
@@ -210,7 +162,7 @@ class Machines:
         self._mount(name, DISK_BYTES, "mount", "-o", "remount")
 
     def _mount(self, name: str, size: int, *command: str) -> None:
-        where = str(self._folder / name)
+        where = str(self.folder / name)
         subprocess.run(
             [*command, "-o", f"size={size}", "mqttlite-torture", where], check=True, stderr=subprocess.DEVNULL
         )
@@ -229,12 +181,10 @@ class Machines:
                     return said.decode().strip()
 
     def close(self) -> None:
-        """End all that still runs."""
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
+        """As `Processes`; disks are gone, too."""
+        super().close()
         for name in self._disks:
-            subprocess.run(["umount", "--lazy", str(self._folder / name)], check=True)
+            subprocess.run(["umount", "--lazy", str(self.folder / name)], check=True)
 
     # ------------------------------------------------------------------ what they are
 
@@ -266,14 +216,14 @@ class Machines:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 for port in self._monitoring:
-                    status, body = await _get(port, "/jsz?streams=true")
+                    status, body = await get(port, "/jsz?streams=true")
                     found = _leader_of_log(json.loads(body)) if status == 200 else None
                     if found is not None:
                         return found
                 await asyncio.sleep(0.1)
 
     async def _ready(self) -> list[tuple[int, bytes]]:
-        return await asyncio.gather(*(_get(port, "/readyz") for port in self._metrics))
+        return await asyncio.gather(*(get(port, "/readyz") for port in self._metrics))
 
 
 def _leader_of_log(answer: dict[str, Any]) -> int | None:

@@ -31,12 +31,13 @@ LATEST_S = 30.0
 class Process:
     """A broker that is killed and started again on its port."""
 
-    def __init__(self, folder: Path, name: str, port: int, bridge: str = "") -> None:
+    def __init__(self, folder: Path, name: str, port: int, bridge: str = "", head: str = "") -> None:
+        """`head` is the beginning of the configuration, above all sections."""
         self._port = port
         self._file = folder / f"{name}.toml"
         self._log = folder / f"{name}.log"
         self._file.write_text(
-            f'data_dir = "{folder / name}"\n[[listeners]]\nport = {port}\n'
+            f'{head}data_dir = "{folder / name}"\n[[listeners]]\nport = {port}\n'
             f"[limits]\nmax_queued_messages = 1_000_000\nmax_queued_bytes = 1_000_000_000\n{bridge}"
         )
         self._process: asyncio.subprocess.Process | None = None

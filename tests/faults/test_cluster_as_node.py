@@ -92,9 +92,9 @@ class TwoNodes:
     async def pause_serving(self) -> None:
         """It goes on when another machine of the same node serves."""
         serving = await self.machines.serving()
-        self.machines.send(serving, signal.SIGSTOP)
+        self.machines.send(f"m{serving}", signal.SIGSTOP)
         await asyncio.sleep(5)
-        self.machines.send(serving, signal.SIGCONT)
+        self.machines.send(f"m{serving}", signal.SIGCONT)
         await self.machines.whole()
 
     async def hand_over(self) -> None:

@@ -49,19 +49,24 @@ async def read(client: Client, found: list[str]) -> None:
 class Trouble:
     """Three nodes, NATS, and clients that come back to them."""
 
-    def __init__(self, folder: Path, stack: contextlib.AsyncExitStack, seed: int, more: str = "") -> None:
+    def __init__(
+        self, folder: Path, stack: contextlib.AsyncExitStack, seed: int, more: str = "", head: str = ""
+    ) -> None:
+        """`more` and `head` are added to the configuration of each node, which is {node} there, and {http} a port."""
         self.chance = random.Random(seed)
         self._stack = stack
         self.servers = NatsServers(folder, number=1)
         self.servers.wait_ready()
         stack.callback(self.servers.close)
-        self.ports = free_ports(3)
+        ports = free_ports(6)
+        self.ports, self.http = ports[:3], ports[3:]
         self.nodes = [
             Process(
                 *(folder, name, port),
-                f'[nodes]\nservers = ["{self.servers.urls[0]}"]\nnode = "{name}"\n{more}',
+                f'[nodes]\nservers = ["{self.servers.urls[0]}"]\nnode = "{name}"\n{more.format(node=name, http=http)}',
+                head.format(node=name, http=http),
             )
-            for name, port in zip("abc", self.ports, strict=True)
+            for name, port, http in zip("abc", self.ports, self.http, strict=True)
         ]
 
     async def start(self) -> None:
