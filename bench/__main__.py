@@ -365,6 +365,12 @@ def _parser() -> argparse.ArgumentParser:
     guarding.add_argument("--accept", action="store_true", help="from now on it may cost what it costs now")
     guarding.set_defaults(run=_guard)
     several = commands.add_parser("nodes", help="what several nodes cost, in processor time and memory")
+    several.add_argument(
+        "--subscribers",
+        type=_positive,
+        default=0,
+        help="only how long a message takes to so many subscribers of one topic at three nodes, over TCP",
+    )
     several.set_defaults(run=nodes.run)
     storming = commands.add_parser(
         "storm",

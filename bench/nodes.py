@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from bench import hot_topic
 from mqttlite import build
 from mqttlite.client.client import Client
 from mqttlite.config.file import parse_config
@@ -125,6 +127,53 @@ async def _bursts(writer: LocalSession, reader: LocalSession, topic: bytes, qos:
     await reading
 
 
+IDLE_S: Final = 10.0
+
+
+async def idle(nodes: Nodes) -> None:
+    """Nodes without clients, which say each other that they run."""
+    cost = await nodes.cost_us(1, partial(asyncio.sleep, IDLE_S))
+    _say("an idle node of three, with a third of NATS: of a processor", f"{cost / 3 / IDLE_S / 1e4:.1f} %")
+
+
+RATE: Final = 10_000
+PACED_S: Final = 5.0
+_STAMP: Final = struct.Struct(">d")
+
+
+async def latency(nodes: Nodes) -> None:
+    """At 10,000 messages a second, ten each millisecond: until the subscriber can read them."""
+    found = []
+    for name, at in (("its own node", nodes.a), ("another node", nodes.b)):
+        topic = f"paced/{name}".encode()
+        reader, writer = session(at, f"paced-{name}"), session(nodes.a, f"pacer-{name}")
+        await subscribed(at, reader, [topic])
+        took: list[float] = []
+        reading = asyncio.create_task(_stamps(reader, took, int(RATE * PACED_S)))
+        begun = time.perf_counter()
+        for number in range(int(RATE * PACED_S)):
+            if number % 10 == 0:
+                await asyncio.sleep(max(0.0, begun + number / RATE - time.perf_counter()))
+            writer.publish(Publish(topic, _STAMP.pack(time.perf_counter()) + b"x" * 92, 0))
+        async with asyncio.timeout(60):
+            await reading
+        took.sort()
+        found.append((took[len(took) // 2], took[len(took) * 99 // 100]))
+        reader.leave()
+        writer.leave()
+    for name, (median, worst) in zip(("at its own node", "at another node"), found, strict=True):
+        said = f"{median * 1e3:.2f} ms, p99 {worst * 1e3:.2f} ms"
+        _say(f"{RATE:,} messages/s of QoS 0 to one subscriber {name}: median, all nodes in one process", said)
+
+
+async def _stamps(reader: LocalSession, took: list[float], count: int) -> None:
+    while len(took) < count:
+        while (packet := reader.receive()) is not None:
+            if isinstance(packet, Publish):
+                took.append(time.perf_counter() - _STAMP.unpack_from(packet.payload)[0])
+        await asyncio.sleep(0)
+
+
 async def filters(nodes: Nodes) -> None:
     """Topic filters that are subscribed at another node: their memory, and what a subscription costs."""
     one = [f"plant/{number}/state".encode() for number in range(FILTERS)]
@@ -207,7 +256,7 @@ async def fan_out(nodes: Nodes) -> None:
     _say("each of these subscribers", f"{cost:.2f} µs ({took * 1e3:.0f} ms in all, three nodes in one process)")
 
 
-CASES: Final = (messages, connects, filters, fan_out)
+CASES: Final = (idle, messages, latency, connects, filters, fan_out)
 
 
 async def measure(nats: int) -> None:
@@ -228,8 +277,10 @@ async def measure(nats: int) -> None:
             await each(nodes)
 
 
-def run(_options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """The command."""
+    if options.subscribers:
+        return hot_topic.measure(options.subscribers)
     binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
     nats = subprocess.Popen([binary, "-a", "127.0.0.1", "-p", str(PORT)], stderr=subprocess.DEVNULL)
     try:
