@@ -42,7 +42,6 @@ max_queued_bytes = 10_000_000_000
 [[queues]]
 name = "jobs"
 filters = ["jobs/#"]
-max_attempts = 100  # a consumer that comes again and again while the engine is silent uses them up
 [[streams]]
 name = "events"
 filters = ["events/#"]

@@ -208,7 +208,7 @@ class MemoryEngine:
         def ensure() -> None:
             self._servers.logs.setdefault(log, _Log(log)).max_bytes = max_bytes
 
-        await self._ask(ensure)
+        await self._ask(ensure, changes=True)
 
     async def use_log(self, log: str) -> None:
         def use() -> None:
@@ -219,7 +219,7 @@ class MemoryEngine:
 
     async def append(self, log: str, expected: int, blob: bytes) -> int:
         check_blob(blob)
-        return await self._ask(lambda: self._servers.logs[log].append(expected, blob))
+        return await self._ask(lambda: self._servers.logs[log].append(expected, blob), changes=True)
 
     async def read(self, log: str, first: int, count: int) -> list[Record]:
         return await self._ask(lambda: self._servers.logs[log].read(first, count))
@@ -243,12 +243,12 @@ class MemoryEngine:
             yield records[0]
 
     async def trim(self, log: str, before: int) -> None:
-        await self._ask(lambda: self._servers.logs[log].trim(before))
+        await self._ask(lambda: self._servers.logs[log].trim(before), changes=True)
 
     async def put(self, key: str, value: bytes, revision: int) -> int:
         check_key(key)
         check_blob(value)
-        return await self._ask(lambda: self._servers.change(key, value, revision))
+        return await self._ask(lambda: self._servers.change(key, value, revision), changes=True)
 
     async def get(self, key: str) -> Entry | None:
         check_key(key)
@@ -316,8 +316,9 @@ class MemoryEngine:
         self._is_closed = True
         self._servers.wake()
 
-    async def _ask(self, request: Callable[[], T]) -> T:
-        """Let a request arrive, take place and be answered, as delays and outcome say."""
+    async def _ask(self, request: Callable[[], T], *, changes: bool = False) -> T:
+        """Let a request arrive, take place and be answered, as delays and outcome say. One that `changes` something is
+        seen by those who wait for that."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         outcome = self._servers.outcome()
@@ -325,10 +326,10 @@ class MemoryEngine:
         def arrive() -> None:
             if answer.done():  # the caller was cancelled; what it asked is on its way all the same
                 with suppress(EngineError):
-                    self._take_place(request, outcome)
+                    self._take_place(request, outcome, changes)
                 return
             try:
-                answer.set_result(self._take_place(request, outcome))
+                answer.set_result(self._take_place(request, outcome, changes))
             except EngineError as error:
                 answer.set_exception(error)
 
@@ -345,7 +346,7 @@ class MemoryEngine:
             raise self._unavailable()
         return answer.result()
 
-    def _take_place(self, request: Callable[[], T], outcome: Outcome) -> T:
+    def _take_place(self, request: Callable[[], T], outcome: Outcome, changes: bool) -> T:
         if not self._is_reaching or outcome is Outcome.REQUEST_LOST:
             raise self._unavailable()
         if outcome is Outcome.LATE:
@@ -357,7 +358,8 @@ class MemoryEngine:
             if outcome is Outcome.ANSWER_LOST:
                 raise self._unavailable() from None
             raise
-        self._servers.wake()
+        if changes:
+            self._servers.wake()
         if outcome is Outcome.ANSWER_LOST:
             raise self._unavailable()
         return result

@@ -227,7 +227,8 @@ class Engine(Protocol):
     async def get_file(self, name: str, path: Path) -> None:
         """Write the file of a name to `path`, which appears when it is whole and its digest is right.
 
-        A broken connection makes it go on where it was. Raises `NoSuchFile`, `FileDamaged`, and OSError of the disk.
+        A broken connection makes it go on where it was, and so does another call for the same file and path: what came
+        is kept beside `path`, also when this process ends. Raises `NoSuchFile`, `FileDamaged`, and OSError.
         """
         ...
 

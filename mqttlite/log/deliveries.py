@@ -3,7 +3,7 @@ and so has a shared group of a stream.
 
 Pure: time is a number, nothing is sent or stored here. Invariants: a message is in one state; of the messages with the
 same ordering key only the first is ready, leased or scheduled, the others are blocked; no message is due before its
-time.
+time; no lease ends for its time before its consumer could get the message.
 """
 
 import heapq
@@ -48,8 +48,10 @@ class Entry(Generic[M]):
         "due_is_stored",
         "first_at",
         "holder",
+        "is_sent",
         "key",
         "last_at",
+        "lease",
         "message",
         "priority",
         "refused",
@@ -75,6 +77,10 @@ class Entry(Generic[M]):
         """When this run of the broker delivered it first and last."""
         self.consumer: str = ""
         """Its current or last consumer."""
+        self.lease: int = 0
+        """The number of its current or last lease; 0 if there is none, or it was taken back."""
+        self.is_sent: bool = False
+        """Whether the consumer of that lease gets the message: its lease is on disk."""
         self.refused: int = 0
         """The rejected attempts, one bit for each: a later PUBACK for one of them is ignored."""
         self.holder: Holder | None = None
@@ -167,8 +173,13 @@ class Deliveries(Generic[M]):
         return None
 
     def lease(self, entry: Entry[M], now: float, deadline_s: float, consumer: str, is_usual: bool = True) -> None:
-        """Lease a READY message to a consumer until a deadline. `is_usual` says that the deadline is the queue's
-        own."""
+        """Lease a READY message to a consumer until a deadline. `is_usual` says that the deadline is the queue's own.
+
+        The consumer gets it later: see `start` and `take_back`.
+        """
+        self._order += 1
+        entry.lease = self._order
+        entry.is_sent = False
         entry.attempts += 1
         entry.last_at = now
         if entry.attempts == 1 or not entry.first_at:
@@ -183,14 +194,26 @@ class Deliveries(Generic[M]):
         else:
             self._add_timed(entry)
 
-    def start(self, entry: Entry[M], attempt: int, now: float) -> None:
-        """The consumer gets an attempt only now: if its lease has not ended, its time begins when it has it. Leases are
-        started in the order in which they were made."""
-        if entry.state != LEASED or entry.attempts != attempt:
-            return
-        entry.due_at += now - entry.last_at + ARRIVAL_S
-        if entry.sequence not in self._leases:
-            self._add_timed(entry)
+    def start(self, entry: Entry[M], lease: int, now: float) -> bool:
+        """The consumer gets the message of a lease only now: if it has not ended, its time begins. Leases are started
+        in the order in which they were made. False if it was taken back."""
+        if entry.lease != lease:
+            return False
+        if entry.state == LEASED:
+            entry.is_sent = True
+            entry.due_at += now - entry.last_at + ARRIVAL_S
+            if entry.sequence not in self._leases:
+                self._add_timed(entry)
+        return True
+
+    def take_back(self, entry: Entry[M]) -> None:
+        """The consumer of a LEASED message was gone before it could get it: that was no attempt."""
+        assert not entry.is_sent, "else it was one"
+        entry.attempts -= 1
+        entry.lease = 0
+        self._leave(entry)
+        entry.state = READY
+        self.push(entry)
 
     def extend(self, entry: Entry[M], now: float, seconds: float) -> None:
         """The lease of a LEASED message ends `seconds` from now."""
@@ -258,14 +281,20 @@ class Deliveries(Generic[M]):
 
         For an ended lease the caller decides what follows.
         """
-        for entry in self._leases.values():
-            if entry.due_at <= now:
-                del self._leases[entry.sequence]
+        while self._leases:
+            entry = next(iter(self._leases.values()))
+            if entry.due_at > now:
+                break
+            del self._leases[entry.sequence]
+            if entry.is_sent:
                 return entry
-            break
+            self._prolong(entry, now)
         while self._timed and self._timed[0][0] <= now:
             due_at, _, entry = heapq.heappop(self._timed)
-            if entry.due_at != due_at or entry.state not in (LEASED, SCHEDULED):
+            if entry.due_at != due_at or entry.state not in _TIMED:
+                continue
+            if entry.state == LEASED and not entry.is_sent:
+                self._prolong(entry, now)
                 continue
             if entry.state == SCHEDULED:
                 self.scheduled -= 1
@@ -285,6 +314,12 @@ class Deliveries(Generic[M]):
         return earliest
 
     # ------------------------------------------------------------------ inside
+
+    def _prolong(self, entry: Entry[M], now: float) -> None:
+        """The time of a lease is over whose consumer still waits for the message: it begins again."""
+        entry.due_at += now - entry.last_at
+        entry.last_at = now
+        self._add_timed(entry)
 
     def _schedule(self, entry: Entry[M], due_at: float) -> None:
         entry.state = SCHEDULED

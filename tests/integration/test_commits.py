@@ -99,6 +99,32 @@ async def test_the_deadline_of_a_queue_counts_from_when_its_consumer_gets_the_me
     assert first.packet_id != second.packet_id
 
 
+async def test_a_consumer_that_comes_and_goes_while_the_disk_stands_still_uses_up_no_attempt(
+    rig: Rig, store: SlowStore
+) -> None:
+    queue = QueueOptions(name="q", filters=("a",), max_attempts=2)
+    broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(queue,)), store=store)
+    publisher = await rig.device(broker.port, "publisher")
+    publisher.publish("a", b"x", qos=1)
+    await publisher.expect(Ack)
+    store.patient = True
+    for _ in range(4):
+        consumer = await rig.device(broker.port, "consumer")
+        await consumer.subscribe("$queue/q", 1)
+        await until(lambda: broker.queues.state("q").leased == 1)
+        assert consumer.waiting() == [], "the lease is not on disk"
+        await consumer.close()
+        await until(lambda: broker.queues.state("q").leased == 0)
+    store.hurry()
+    consumer = await rig.device(broker.port, "consumer")
+    await consumer.subscribe("$queue/q", 1)
+    packet = await consumer.expect(Publish)
+    assert dict(packet.properties.user_properties)["delivery-attempt"] == "1"
+    state = broker.queues.state("q")
+    assert (state.attempts, state.redeliveries, state.depth) == (1, 0, 1)
+    assert not any(state.failures.values())
+
+
 async def test_pings_are_answered_while_what_is_before_them_waits_for_a_late_commit(rig: Rig, store: SlowStore) -> None:
     queue = QueueOptions(name="q", filters=("a",))
     broker = await rig.broker(Config(listeners=(ListenerOptions(port=0),), queues=(queue,)), store=store)

@@ -41,6 +41,8 @@ class Known:
         self.leased_until = NEVER
         self.restored = False
         self.end = ""
+        self.may_come = False
+        """Whether it may come once more, though it has ended: it was on its way already when the disk stood still."""
 
     def reset(self) -> None:
         """A seek has it wait again."""
@@ -111,6 +113,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(["", "", "k", "l"]), priority=st.integers(0, 3), count=st.integers(1, 3))
     def publish(self, key: str, priority: int, count: int) -> None:
+        self.go_on()
         for _ in range(count):
             payload = str(len(self.known))
             properties = [("priority", str(priority)), *([("ordering-key", key)] if key else [])]
@@ -121,6 +124,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 5), lease_s=st.sampled_from([None, 2.0, 60.0]))
     def pull(self, most: int, lease_s: float | None) -> None:
+        self.go_on()
         for pulled in self.world.queues.pull("q", most, lease_s):
             payload = pulled.message.payload.decode()
             self.on_delivered(payload, pulled.attempt, DEADLINE_S if lease_s is None else lease_s)
@@ -130,6 +134,10 @@ class QueueMachine(RuleBasedStateMachine):
     def on_delivered(self, payload: str, attempt: int, lease_s: float) -> None:
         """The queue delivers a message: it may, and its next attempt is not before the lease and the back-off."""
         now, message = self.world.now, self.known[payload]
+        if message.may_come:
+            message.may_come = False
+            assert attempt == message.attempts + 1 <= ATTEMPTS
+            return
         assert message.end == ""
         assert now >= message.not_before, "it was delivered before its time"
         message.attempts += 1
@@ -164,6 +172,27 @@ class QueueMachine(RuleBasedStateMachine):
         client.lose()
         self.settle()
 
+    @rule()
+    def stall(self) -> None:
+        """The disk stands still: what is to be sent waits for its commit."""
+        self.world.stall()
+
+    @rule()
+    def go_on(self) -> None:
+        if self.world.is_stalled:
+            self.world.go_on()
+            self.settle()
+            for message in self.known.values():
+                message.may_come = False
+
+    @rule(version=st.sampled_from([V311, V5]), times=st.integers(1, 3), seconds=st.sampled_from([0.0, 10.5]))
+    def come_and_go_while_it_stalls(self, version: int, times: int, seconds: float) -> None:
+        self.stall()
+        for _ in range(times):
+            self.disconnect()
+            self.connect(version)
+            self.wait(seconds)
+
     @rule(data=st.data())
     def send_puback(self, data: st.DataObject) -> None:
         """Of a delivery that may have been refused, or whose deadline may be over."""
@@ -176,7 +205,7 @@ class QueueMachine(RuleBasedStateMachine):
         sent.has_puback = True
         message = sent.message
         if self.ack == "puback" and not message.end and message.resets == sent.resets and not sent.refused:
-            message.end = "acknowledged"
+            self.acknowledged(message)
         assert self.client is not None
         self.client.send(Ack(PUBACK, sent.packet.packet_id))
         self.settle()
@@ -220,7 +249,8 @@ class QueueMachine(RuleBasedStateMachine):
             for packet in publishes(self.client.received()):
                 payload = packet.payload.decode()
                 message = self.known[payload]
-                self.on_delivered(payload, message.attempts + 1, DEADLINE_S)
+                attempt = int(told(packet)["delivery-attempt"]) if self.client.version == V5 else message.attempts + 1
+                self.on_delivered(payload, attempt, DEADLINE_S)
                 self.sent.append(Sent(self.client, packet, message))
 
     @rule(data=st.data())
@@ -232,8 +262,12 @@ class QueueMachine(RuleBasedStateMachine):
         is_open = not message.end and message.resets == resets
         assert self.world.queues.ack("q", [ack_id]) == [is_open]
         if is_open:
-            message.end = "acknowledged"
+            self.acknowledged(message)
         self.settle()
+
+    def acknowledged(self, message: Known) -> None:
+        message.end = "acknowledged"
+        message.may_come = self.world.is_stalled
 
     @rule(data=st.data())
     def guess(self, data: st.DataObject) -> None:
@@ -275,6 +309,7 @@ class QueueMachine(RuleBasedStateMachine):
     def seek(self, data: st.DataObject) -> None:
         if self.snapshots and not self.retains:
             return  # what the snapshots keep comes back too, which is not said here
+        self.go_on()
         numbers = sorted(each.number for each in self.known.values())
         number = data.draw(st.sampled_from([0, *numbers, numbers[-1] + 1]))
         done: list[bool] = []
@@ -292,6 +327,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def make_snapshot(self) -> None:
+        self.go_on()
         name = f"s{len(self.snapshots)}"
         self.world.queues.snapshots.create(name, "q")
         self.settle()
@@ -302,6 +338,7 @@ class QueueMachine(RuleBasedStateMachine):
     def seek_a_snapshot(self, data: st.DataObject) -> None:
         if not self.snapshots:
             return
+        self.go_on()
         name, open_then, published = data.draw(st.sampled_from(self.snapshots))
         self.world.queues.seek_snapshot("q", name)
         self.world.settle()
@@ -327,6 +364,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
+        self.go_on()
         for sent in self.sent:
             if self.is_with(sent):
                 sent.message.not_before = NEVER
@@ -360,6 +398,7 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "world"):
             return
+        self.go_on()
         self.disconnect()
         for _ in range(200):
             if self.world.queues.state("q").depth == 0:

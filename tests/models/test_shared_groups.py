@@ -1,8 +1,8 @@
 """A shared group beside a naive reference, with a seed: members come, go, acknowledge, refuse and are silent, messages
-come, and the broker is killed.
+come, the disk stands still, and the broker is killed.
 
-Invariants: what is acknowledged on disk does not come again; attempts are counted one by one up to the limit; at peace
-each message is acknowledged or a dead letter, and was delivered.
+Invariants: what is acknowledged on disk does not come again; an attempt is a delivery, and there are so many up to the
+limit; at peace each message is acknowledged or a dead letter, and was delivered.
 """
 
 import random
@@ -31,14 +31,18 @@ class Walk:
         self.published = 0
         self.done: set[tuple[int, int]] = set()
         """What was acknowledged, and is on disk."""
+        self.unsafe: set[tuple[int, int]] = set()
+        """What was acknowledged while the disk stands still."""
         self.seen: dict[tuple[int, int], int] = {}
         """How often each message was delivered."""
 
     def step(self) -> None:
-        self.random.choice((self.publish, self.publish, self.join, self.answer, self.answer, self.wait, self.break_))()
+        steps = (self.publish, self.publish, self.join, self.answer, self.answer, self.wait, self.break_, self.stall)
+        self.random.choice(steps)()
         self.look()
 
     def publish(self) -> None:
+        self.go_on()
         for _ in range(self.random.randint(1, 6)):
             self.world.append(str(self.published), topic="$stream/s")
             self.published += 1
@@ -59,7 +63,7 @@ class Walk:
                 is_refused = self.random.random() < 0.3
                 client.send(Ack(PUBACK, each.packet_id, 0x80 if is_refused else 0))
                 if not is_refused:
-                    self.done.add(places([each])[0])
+                    (self.unsafe if self.world.is_stalled else self.done).add(places([each])[0])
                 self.look()  # it may have made room for a message whose lease ended, which another one acknowledges
 
     def wait(self) -> None:
@@ -68,12 +72,31 @@ class Walk:
     def break_(self) -> None:
         if self.random.random() < 0.4:
             self.world = self.world.restart()
+            self.unsafe.clear()
             self.members.clear()
             self.held.clear()
         elif self.members:
             name = self.random.choice(sorted(self.members))
             self.members.pop(name).lose()
             del self.held[name]
+
+    def stall(self) -> None:
+        """The disk stands still; members come and go, and time passes."""
+        self.world.stall()
+        for _ in range(self.random.randint(1, 4)):
+            self.join()
+            self.wait()
+            if self.members and self.random.random() < 0.7:
+                name = self.random.choice(sorted(self.members))
+                self.members.pop(name).lose()
+                del self.held[name]
+
+    def go_on(self) -> None:
+        if self.world.is_stalled:
+            self.world.go_on()
+            self.look()  # what was acknowledged too late may be on its way already
+            self.done |= self.unsafe
+            self.unsafe.clear()
 
     def look(self) -> None:
         self.world.settle()
@@ -87,6 +110,7 @@ class Walk:
                 self.held[name].append(each)
 
     def make_peace(self) -> None:
+        self.go_on()
         for _ in range(40):
             self.join()
             self.look()

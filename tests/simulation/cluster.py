@@ -35,6 +35,8 @@ DESTROYS_S: Final = 6.0
 """The least time between two destroyed disks: two of three at once are more than a cluster can lose."""
 HEALS_S: Final = 30.0
 """How long a cluster without faults has to serve again."""
+STAYS_S: Final = 5.0
+"""For how long it is to be whole then, so that no lease of before can end yet."""
 PART_BYTES: Final = 200
 """So short that many commits have several parts."""
 
@@ -366,7 +368,7 @@ class World:
             machine.engine.is_cut_off = False
             if not machine.is_up:
                 machine.start()
-        await asyncio.sleep(HEALS_S)
+        await self._become_whole()
         for machine in self.machines:
             machine.check()
         assert sum(machine.serves for machine in self.machines) == 1, "one machine serves"
@@ -375,12 +377,23 @@ class World:
         await asyncio.sleep(2.0)
         assert len(self.acknowledged) > before, "and acknowledges"
         await served.stop()
-        await asyncio.sleep(8.0)
+        await asyncio.sleep(4.0)
+        assert sum(machine.serves for machine in self.machines) == 1, "another one serves after it"
         for machine in self.machines:
             machine.check()
         for machine in self.machines:
             if machine.is_up:
                 await machine.stop()
+
+    async def _become_whole(self) -> None:
+        """Wait until one machine serves, and the others follow, for a while."""
+        loop = asyncio.get_running_loop()
+        whole_since = began = loop.time()
+        while loop.time() < min(whole_since + STAYS_S, began + HEALS_S):
+            await asyncio.sleep(0.5)
+            is_one = sum(machine.serves for machine in self.machines) == 1
+            if not (is_one and all(machine.is_whole() for machine in self.machines)):
+                whole_since = loop.time()
 
     def _check(self) -> None:
         latest = max(self.machines, key=lambda each: each.disk.position()).disk

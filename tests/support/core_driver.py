@@ -82,6 +82,11 @@ class World:
         self.asked: dict[int, int] = {}
         """The latest question of each connection."""
         self.clients: dict[int, Client] = {}
+        self.is_stalled = False
+        """Whether the disk stands still: what is to be made durable waits."""
+        self._uncommitted: list[Change] = []
+        self._held: list[Outbox] = []
+        """Outboxes that wait for these changes."""
         self._answers: list[tuple[Client, bytes]] = []
         self._pages: list[LoadPage | LoadEntries] = []
         if before_restore is not None:
@@ -190,7 +195,7 @@ class World:
         return self.store.read(page.client_id, page.first, page.count)
 
     def restart(self, limits: Limits | None = None) -> "World":
-        """A new broker with what this one's store kept; its clients are gone."""
+        """A new broker with what this one's store kept; its clients are gone, and what was not committed."""
         return World(
             limits or self.broker.limits,
             self.store,
@@ -215,16 +220,18 @@ class World:
         assert not effects.overflowed, "a link that overflowed is cut off before its effects leave the core"
         if effects.changes:
             self.changes += effects.changes
-            self.store.commit(list(effects.changes))
+            self._uncommitted += effects.changes
             effects.changes.clear()
             effects.changed_bytes = 0
-        awaiting, effects.awaiting = effects.awaiting, []
-        for each in awaiting:
-            each.on_committed(self.now)
+        if not self.is_stalled:
+            self._commit()
         dirty, effects.dirty = effects.dirty, []
         end_iteration(effects)
         assert len({outbox.number for outbox in dirty}) == len(dirty), "an outbox is dirty once"
         for outbox in dirty:
+            if self.is_stalled and outbox.awaits_commit:
+                self._held.append(outbox)
+                continue
             outbox.awaits_commit = False
             self._hand_over(self.clients[outbox.number], outbox)
         effects.connected.clear()
@@ -242,13 +249,38 @@ class World:
         for number in effects.closed:
             client = self.clients.pop(number)
             assert not client.closed, "a connection is closed once"
-            if client.connection.outbox.chunks:
-                self._hand_over(client, client.connection.outbox)
+            outbox = client.connection.outbox
+            if outbox in self._held:  # the shell waits for the commit; here the link is gone before
+                self._held.remove(outbox)
+            elif outbox.chunks:
+                self._hand_over(client, outbox)
             client.closed = True
         effects.closed.clear()
         for client in self.clients.values():
             outbox = client.connection.outbox
-            assert outbox.blocked or not outbox.chunks, "what waits for a link that takes bytes is in the turn"
+            assert outbox.blocked or not outbox.chunks or outbox in self._held, (
+                "what waits for a link that takes bytes is in the turn"
+            )
+
+    def _commit(self) -> None:
+        effects = self.broker.effects
+        if self._uncommitted:
+            changes, self._uncommitted = self._uncommitted, []
+            self.store.commit(changes)
+        awaiting, effects.awaiting = effects.awaiting, []
+        for each in awaiting:
+            each.on_committed(self.now)
+
+    def stall(self) -> None:
+        """From now on no change is committed, and nothing is written that waits for one."""
+        self.is_stalled = True
+
+    def go_on(self) -> None:
+        """The disk works again: what waited is committed, then written."""
+        self.is_stalled = False
+        self.broker.effects.dirty += self._held
+        self._held = []
+        self.settle()
 
     def read_late_pages(self) -> None:
         """Read the pages that wait."""

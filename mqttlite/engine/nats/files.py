@@ -9,9 +9,7 @@ that is missing, and keeps chunks that nobody describes.)
 import asyncio
 import base64
 import hashlib
-import os
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from io import BufferedIOBase
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Final, TypeVar, final
 import msgspec
 
 from mqttlite.engine.nats.connection import ApiError, NatsConnection
+from mqttlite.engine.nats.part import Part
 from mqttlite.engine.nats.streams import COPIES, NO_STREAM, StreamGone, ensure_stream, info_of, purge
 from mqttlite.engine.nats.tail import Tail, Waiting
 from mqttlite.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
@@ -104,18 +103,22 @@ class NatsFiles:
         description = await self._description(name)
         if description is None:
             raise NoSuchFile(name)
-        part = path.with_name(f"{path.name}.part")
-        try:
-            with await asyncio.to_thread(open, part, "wb") as file:
-                digest = await self._receive(description, file)
-                if DIGEST + base64.urlsafe_b64encode(digest).decode() != description.digest:
-                    raise FileDamaged(name)
-                await asyncio.to_thread(_sync, file)
-            await asyncio.to_thread(os.replace, part, path)
-        except BaseException:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise
+        while True:
+            part = await asyncio.to_thread(Part, path, description.nuid)
+            was_begun = part.chunks > 0
+            try:
+                await self._receive(description, part)
+                if DIGEST + base64.urlsafe_b64encode(part.digest).decode() == description.digest:
+                    await asyncio.to_thread(part.finish)
+                    return
+                part.discard()
+            except FileDamaged:
+                part.discard()
+                raise
+            finally:
+                part.close()
+            if not was_begun:  # otherwise it may be the disk here that has damaged it
+                raise FileDamaged(name)
 
     async def delete(self, name: str) -> None:
         description = await self._description(name)
@@ -124,23 +127,20 @@ class NatsFiles:
         await self._describe(_Description(name, self._bucket, "", 0, 0, deleted=True))
         await self._purge(self._chunks(description.nuid))
 
-    async def _receive(self, description: _Description, file: BufferedIOBase) -> bytes:
-        """Write all chunks; return their digest. A reader that does not get on looks whether it still can."""
-        digest = hashlib.sha256()
-        left = description.chunks
-        if not left:
-            return digest.digest()
-        messages = Tail(self._connection, self._stream, self._chunks(description.nuid), 1).messages()
+    async def _receive(self, description: _Description, part: Part) -> None:
+        """Get the chunks that are missing. A reader that does not get on looks whether it still can."""
+        if part.chunks >= description.chunks:
+            return
+        messages = Tail(self._connection, self._stream, self._chunks(description.nuid), part.sequence + 1).messages()
         moved_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(PATIENCE_S) as patience:
                 async for message in messages:
                     if isinstance(message, Waiting):
                         continue
-                    await asyncio.to_thread(_write_chunk, file, digest, message.data)
-                    left -= 1
-                    if not left:
-                        return digest.digest()
+                    await asyncio.to_thread(part.add, message.data, message.sequence)
+                    if part.chunks == description.chunks:
+                        return
                     moved_at = asyncio.get_running_loop().time()
                     patience.reschedule(moved_at + PATIENCE_S)
         except TimeoutError:
@@ -227,13 +227,3 @@ def _read_chunk(file: BufferedIOBase, digest: "hashlib._Hash") -> bytes:
     chunk = file.read(CHUNK_BYTES)
     digest.update(chunk)
     return chunk
-
-
-def _write_chunk(file: BufferedIOBase, digest: "hashlib._Hash", chunk: bytes) -> None:
-    file.write(chunk)
-    digest.update(chunk)
-
-
-def _sync(file: BufferedIOBase) -> None:
-    file.flush()
-    os.fsync(file.fileno())

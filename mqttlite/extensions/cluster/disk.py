@@ -149,7 +149,7 @@ class DataDirectory:
         await asyncio.to_thread(database.close)
 
     async def copy(self) -> None:
-        for leftover in (self.snapshot_file, self.snapshot_file.with_name(SNAPSHOT_FILE + ".new")):
+        for leftover in self._directory.glob(f"{SNAPSHOT_FILE}*"):  # of this one, or of a transfer to this machine
             leftover.unlink(missing_ok=True)
         await asyncio.to_thread(back_up, self._directory, self.snapshot_file, with_files=False)
 

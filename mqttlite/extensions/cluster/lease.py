@@ -101,6 +101,10 @@ class LeaseView:
         """Whether a renewal is missing: then it is asked whether the engine answers at all."""
         return now - self._seen_at >= 2 * RENEW_S
 
+    def late_in(self, now: float) -> float:
+        """How long it is until a renewal is missing; 0 if one is."""
+        return max(0.0, self._seen_at + 2 * RENEW_S - now)
+
     def excuse(self, now: float) -> None:
         """The engine does not answer, so nobody could renew: its holder has `GRACE_S` from now on."""
         self._seen_at = max(self._seen_at, now - LEASE_S + GRACE_S)

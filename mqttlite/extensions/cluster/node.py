@@ -360,7 +360,8 @@ class Node:
         """Wait until the lease has changed, or may have run out. Raises what `following` raises."""
         self._lease_seen.clear()
         seen = self._loop.create_task(self._lease_seen.wait())
-        await asyncio.wait([following, seen], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        wait_s = LOOK_S if self._problem else max(LOOK_S, self._lease.late_in(self._loop.time()))
+        await asyncio.wait([following, seen], timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         seen.cancel()
         if following.done():
             following.result()

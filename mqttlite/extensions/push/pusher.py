@@ -237,7 +237,7 @@ class Pusher:
         within_s = min(self.deadline_s, self._feed.left_s(entry, attempt))
         if self._is_over:
             self._feed.fail(entry, attempt, "the push ended before the request", DISCONNECTED, 0.0)
-        elif within_s > 0:  # otherwise the commit took longer than the lease
+        elif within_s > 0:  # otherwise the attempt ended meanwhile, for example by a seek
             task = self._loop.create_task(self._push(sender, entry, attempt, within_s))
             self._open[task] = (entry, attempt)
             task.add_done_callback(self._on_done)

@@ -1,7 +1,7 @@
 """The attempts to deliver messages of a queue: each is a lease that a consumer holds until a deadline.
 
-This module begins and ends them; the queue checks their deadlines. Invariant: each attempt is counted once, and its
-first outcome holds, except that a late acknowledgement still counts.
+This module begins and ends them; the queue checks their deadlines. Invariant: each attempt is counted once, when its
+consumer could get the message, and its first outcome holds, except that a late acknowledgement still counts.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from mqttlite.extensions.queues.contents import Contents
 from mqttlite.extensions.queues.context import AT_ONCE, QueueContext
 from mqttlite.extensions.queues.entry import Deliveries, Entry
 from mqttlite.extensions.queues.marks import mark_of
-from mqttlite.extensions.queues.outcomes import ACKNOWLEDGED, DEADLINE, DISCONNECTED, NACKED, TOO_LATE
+from mqttlite.extensions.queues.outcomes import ACKNOWLEDGED, DEADLINE, DISCONNECTED, NACKED, TOO_LATE, UNSENT
 from mqttlite.log.deliveries import DONE, LEASED, SCHEDULED
 
 MAX_RECENT: Final = 100
@@ -32,7 +32,7 @@ _BEYOND_S: Final = 0.001
 class Lease(AwaitsCommit):
     """An `Origin`: one attempt to deliver a message to a consumer."""
 
-    __slots__ = ("_delivery", "_packet_id", "_session", "attempt", "entry", "leases")
+    __slots__ = ("_delivery", "_number", "_packet_id", "_session", "attempt", "entry", "leases")
     name: ClassVar[bytes] = b""
     keeps: ClassVar[bool] = True
 
@@ -40,6 +40,7 @@ class Lease(AwaitsCommit):
         self.leases: Final = leases
         self.entry: Final = entry
         self.attempt: Final = entry.attempts
+        self._number: Final = entry.lease
         self._session: Session | None = None
         self._packet_id = 0
         self._delivery: Delivery | None = None
@@ -62,7 +63,7 @@ class Lease(AwaitsCommit):
         self._session.forget_lent(self._packet_id, self._delivery)
 
     def on_committed(self, now: float) -> None:
-        self.leases.on_sent(self.entry, self.attempt, now)
+        self.leases.on_sent(self.entry, self._number, self.attempt, now)
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         if reason_code >= 0x80:
@@ -74,7 +75,8 @@ class Lease(AwaitsCommit):
                 self.leases.remember(self.entry, self.attempt, (self._session.client_id, self._packet_id))
 
     def returned(self, delivery: Delivery) -> bool:
-        self.leases.fail(self.entry, self.attempt, DISCONNECTED, 0.0)
+        if not self.leases.take_back(self.entry, self._number):
+            self.leases.fail(self.entry, self.attempt, DISCONNECTED, 0.0)
         self.leases.wake()
         return True
 
@@ -117,21 +119,33 @@ class Leases:
 
     def begin(self, entry: Entry, consumer: str, seconds: float, outbox: Outbox | None) -> Lease:
         """Lease a message to a consumer for `seconds`."""
-        contents = self._contents
-        deadline_s = contents.policy.ack_deadline_s
+        deadline_s = self._contents.policy.ack_deadline_s
         self._deliveries.lease(entry, self._effects.now, seconds, consumer, seconds == deadline_s)
-        contents.counts.attempts += 1
-        if entry.attempts > 1:
-            contents.counts.redeliveries += 1
         entry.due_is_stored = False
         self._effects.record(Take(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)), outbox)
         lease = Lease(self, entry)
         self._effects.awaiting.append(lease)
         return lease
 
-    def on_sent(self, entry: Entry, attempt: int, now: float) -> None:
-        """The consumer gets the message only now: restart its deadline."""
-        self._deliveries.start(entry, attempt, now)
+    def on_sent(self, entry: Entry, lease: int, attempt: int, now: float) -> None:
+        """The consumer gets the message only now: this is an attempt, and its deadline begins."""
+        if self._deliveries.start(entry, lease, now):
+            counts = self._contents.counts
+            counts.attempts += 1
+            if attempt > 1:
+                counts.redeliveries += 1
+
+    def take_back(self, entry: Entry, lease: int) -> bool:
+        """The consumer of a lease is gone. False if it could have got the message, or the lease is over: a lease that
+        waits for its commit, however long that takes, is no attempt."""
+        if entry.state != LEASED or entry.lease != lease or entry.is_sent:
+            return False
+        tracer = self._effects.tracer
+        if entry.message.trace and tracer is not None:
+            tracer.on_returned(entry.message.trace, entry.consumer, UNSENT)
+        self._deliveries.take_back(entry)
+        self._contents.record_taken(entry)
+        return True
 
     def record(self, entry: Entry) -> None:
         """Record when the next attempt of a leased message is due, for a restarted broker."""

@@ -13,6 +13,9 @@ ENDS: Final = (ACKNOWLEDGED, DEAD_LETTERED, EXPIRED, PURGED)
 NACKED: Final = "nacked"
 DEADLINE: Final = "deadline"
 DISCONNECTED: Final = "disconnected"
+UNSENT: Final = "disconnected before it was sent"
+"""Why, for `why`, a message came back that was no attempt: its consumer was gone before its lease was on disk."""
+
 TOO_LATE: Final = "refused too late"
 """The outcome, for `why`, of an attempt that was acknowledged before it was refused."""
 

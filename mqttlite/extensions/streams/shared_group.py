@@ -45,6 +45,7 @@ _DEADLINE: Final = "deadline"
 _DISCONNECTED: Final = "disconnected"
 _TOO_LARGE: Final = "too_large"
 _NACKED: Final = "nacked"
+_UNSENT: Final = "disconnected before it was sent"
 """How attempts end. The words are those of queues."""
 
 _WORK: Final = 8
@@ -113,7 +114,7 @@ class SharedMember:
 class _Lease(AwaitsCommit):
     """An `Origin`: one attempt to deliver a message to a member."""
 
-    __slots__ = ("_attempt", "_entry", "_group")
+    __slots__ = ("_attempt", "_entry", "_group", "_number")
     name: ClassVar[bytes] = b""
     keeps: ClassVar[bool] = True
 
@@ -121,9 +122,10 @@ class _Lease(AwaitsCommit):
         self._group: Final = group
         self._entry: Final = entry
         self._attempt: Final = entry.attempts
+        self._number: Final = entry.lease
 
     def on_committed(self, now: float) -> None:
-        self._group.on_sent(self._entry, self._attempt, now)
+        self._group.on_sent(self._entry, self._number, self._attempt, now)
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         if reason_code >= 0x80:
@@ -132,7 +134,8 @@ class _Lease(AwaitsCommit):
             self._group.acknowledge(self._entry)
 
     def returned(self, delivery: Delivery) -> bool:
-        self._group.fail(self._entry, self._attempt, _DISCONNECTED)
+        if not self._group.take_back(self._entry, self._number):
+            self._group.fail(self._entry, self._attempt, _DISCONNECTED)
         return True
 
 
@@ -389,7 +392,6 @@ class SharedGroup(Job):
         self._deliveries.lease(entry, effects.now, self.settings.ack_deadline_s, session.client_id)
         place = entry.message
         if entry.attempts > 1:
-            self.redeliveries += 1
             self._note_retried(entry)
         self._changed.add(place.partition)
         outbox.awaits_commit = True
@@ -411,9 +413,24 @@ class SharedGroup(Job):
 
     # ------------------------------------------------------------------ how attempts end
 
-    def on_sent(self, entry: UnderWay[Entry], attempt: int, now: float) -> None:
-        """A member gets the message only now: its deadline begins."""
-        self._deliveries.start(entry, attempt, now)
+    def on_sent(self, entry: UnderWay[Entry], lease: int, attempt: int, now: float) -> None:
+        """A member gets the message only now: this is an attempt, and its deadline begins."""
+        if self._deliveries.start(entry, lease, now) and attempt > 1:
+            self.redeliveries += 1
+
+    def take_back(self, entry: UnderWay[Entry], lease: int) -> bool:
+        """The member of a lease is gone. False if it could have got the message, or the lease is over: a lease that
+        waits for its commit, however long that takes, is no attempt."""
+        if entry.state != LEASED or entry.lease != lease or entry.is_sent:
+            return False
+        tracer = self._effects.tracer
+        if entry.message.message.trace and tracer is not None:
+            tracer.on_returned(entry.message.message.trace, entry.consumer, _UNSENT)
+        self._deliveries.take_back(entry)
+        self._note_retried(entry)  # its record says otherwise that it was sent once
+        self._changed.add(entry.message.partition)
+        self.wake()
+        return True
 
     def acknowledge(self, entry: UnderWay[Entry], outcome: str = _ACKNOWLEDGED) -> None:
         """A member has finished a message, perhaps late; harmless if it has ended."""

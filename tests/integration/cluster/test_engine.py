@@ -351,6 +351,46 @@ async def test_a_file_comes_back_whole(connect: Connect, engine: Engine, tmp_pat
     assert sorted(os.listdir(tmp_path)) == ["got", "sent"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_damaged", [False, True])
+async def test_a_transfer_that_ended_goes_on_where_it_was(
+    nats_servers: NatsServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+) -> None:
+    from mqttlite.engine.nats import files
+
+    options = options_of(nats_servers)
+    content = os.urandom(4 * files.CHUNK_BYTES + 1)
+    (tmp_path / "sent").write_bytes(content)
+    came: list[int] = []
+    add = files.Part.add
+
+    def counted(part: files.Part, chunk: bytes, sequence: int) -> None:
+        if len(came) == 3:
+            raise OSError("the disk is full")
+        came.append(len(chunk))
+        add(part, chunk, sequence)
+
+    engine = await NatsEngine.open_bucket(options, 1)
+    try:
+        await engine.put_file("snapshot", tmp_path / "sent")
+        monkeypatch.setattr(files.Part, "add", counted)
+        with pytest.raises(OSError, match="full"):
+            await engine.get_file("snapshot", tmp_path / "got")
+        assert sorted(os.listdir(tmp_path)) == ["got.part", "got.part.note", "sent"]
+        if is_damaged:
+            part = tmp_path / "got.part"
+            part.write_bytes(bytes(100) + part.read_bytes()[100:])
+        came.clear()
+        came += [0, 0, 0, 0]  # more than three
+        await engine.get_file("snapshot", tmp_path / "got")
+    finally:
+        await engine.close()
+        await forget_cluster(options)
+    assert (tmp_path / "got").read_bytes() == content
+    assert sorted(os.listdir(tmp_path)) == ["got", "sent"]
+    assert len(came) - 4 == (2 + 5 if is_damaged else 2), "a damaged one comes again as a whole"
+
+
 async def test_an_empty_file_comes_back(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "sent").write_bytes(b"")
     await engine.put_file("empty", tmp_path / "sent")

@@ -1,5 +1,7 @@
 """Deliveries of a shared cursor: the cases that a queue meets rarely."""
 
+import pytest
+
 from mqttlite.log.deliveries import ARRIVAL_S, BLOCKED, DONE, READY, Deliveries, Entry
 
 
@@ -28,6 +30,7 @@ def test_leases_that_are_extended_again_and_again_take_bounded_memory_and_end_in
     entry = Entry(0, "m")
     each.add(entry, 0.0)
     each.lease(entry, 0.0, 1.0, "c")
+    assert each.start(entry, entry.lease, 0.0)
     longest = 0
     for now in range(3_000):
         each.extend(entry, float(now), 1.0)
@@ -46,16 +49,58 @@ def test_a_lease_that_is_shorter_than_an_older_one_ends_before_it() -> None:
     old, short, equal, last = entries
     each.lease(old, 0.0, 600.0, "c")
     each.lease(short, 1.0, 1.0, "c")
-    each.start(short, 1, 1.5)
+    assert each.start(old, old.lease, 1.0)
+    assert each.start(short, short.lease, 1.5)
     assert each.next_at() == 2.0, "it may be too early"
     assert each.take_due(2.5) is None
     assert each.take_due(2.5 + ARRIVAL_S) is short
-    each.lease(equal, 3.0, 597.0, "c")
-    assert each.take_due(600.0) is old
-    assert each.take_due(600.0) is equal
-    each.lease(last, 600.0, 1.0, "c")
+    each.lease(equal, 3.0, 598.0, "c")
+    assert each.start(equal, equal.lease, 3.0)
+    assert each.take_due(601.0 + ARRIVAL_S) is old
+    assert each.take_due(601.0 + ARRIVAL_S) is equal
+    each.lease(last, 602.0, 1.0, "c")
+    assert each.start(last, last.lease, 602.0)
     assert not each._timed, "the older leases are over"
-    assert each.take_due(601.0) is last
+    assert each.take_due(603.0 + ARRIVAL_S) is last
+
+
+@pytest.mark.parametrize("is_usual", [True, False])
+def test_a_lease_does_not_end_before_its_consumer_could_get_the_message(is_usual: bool) -> None:
+    each = deliveries()
+    waiting, other = Entry(0, "m"), Entry(1, "m")
+    for entry in (waiting, other):
+        each.add(entry, 0.0)
+        each.lease(entry, 0.0, 10.0, "c", is_usual)
+    for now in (10.0, 25.0, 300.0):
+        assert each.take_due(now) is None
+        next_at = each.next_at()
+        assert next_at is not None
+        assert next_at > now, "else the clock would ring all the time"
+    assert each.start(waiting, waiting.lease, 301.0)
+    assert each.start(other, other.lease, 302.0)
+    assert each.take_due(311.0) is None
+    assert each.take_due(311.0 + ARRIVAL_S) is waiting
+    assert each.take_due(311.0 + ARRIVAL_S) is None
+    assert each.take_due(312.0 + ARRIVAL_S) is other
+
+
+def test_a_lease_that_is_taken_back_is_no_attempt_and_starts_no_later_one() -> None:
+    each = deliveries()
+    entry = Entry(0, "m")
+    each.add(entry, 0.0)
+    each.lease(entry, 0.0, 10.0, "gone")
+    before = entry.lease
+    each.take_back(entry)
+    assert (entry.attempts, entry.state, each.leased) == (0, READY, 0)
+    assert not each.start(entry, before, 1.0), "it was taken back"
+    assert each.pop() is entry
+    each.lease(entry, 2.0, 10.0, "c")
+    assert not each.start(entry, before, 3.0), "it is another lease"
+    assert not entry.is_sent
+    assert each.start(entry, entry.lease, 4.0)
+    assert (entry.attempts, entry.is_sent) == (1, True)
+    each.settle(entry)
+    assert each.start(entry, entry.lease, 4.0), "it was sent, though it has ended"
 
 
 def test_a_ready_message_that_ends_is_not_taken() -> None:

@@ -865,3 +865,27 @@ def test_explain_says_that_a_queue_is_missing_and_makes_none(creates: bool) -> N
     assert ask("c", None, b"$queue/none/a", 1).code == (1 if creates else 0x8F)
     assert list(world.queues.names) == before
     world.end()
+
+
+def test_a_message_that_waited_for_the_disk_when_its_consumer_went_was_not_attempted() -> None:
+    world = QueueWorld([options(max_attempts=2)])
+    world.publish("a", "x", 1)
+    world.stall()
+    for _ in range(3):
+        client = consumer(world)
+        world.advance(30)  # three deadlines
+        assert (client.received(), world.queues.state("q").leased) == ([], 1)
+        client.lose()
+        assert world.queues.state("q").leased == 0
+    world.go_on()
+    assert (world.queues.state("q").attempts, world.ends()) == (0, {})
+    world = world.restart()
+    client = consumer(world)
+    assert deliveries(client.received()) == [("x", 1)]
+    assert world.queues.state("q").attempts == 1
+    client.lose()
+    client = consumer(world)
+    assert deliveries(client.received()) == [("x", 2)]
+    found = world.queues.state("q")
+    assert (found.attempts, found.redeliveries, found.failures["disconnected"]) == (2, 1, 1)
+    world.end()

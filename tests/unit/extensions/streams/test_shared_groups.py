@@ -123,6 +123,25 @@ def test_a_member_that_goes_gives_its_messages_back_at_once() -> None:
     world.end()
 
 
+def test_a_message_that_waited_for_the_disk_when_its_member_went_was_not_attempted(store: MemoryStore) -> None:
+    world = StreamWorld([shared()], store)
+    first = member(world, "1")
+    first.lose()
+    world.append("a")
+    world.stall()
+    for _ in range(4):
+        first = member(world, "1")
+        world.advance(30)  # three deadlines
+        assert (got(first), state(world).under_way) == ([], 1)
+        first.lose()
+        assert (state(world).under_way, state(world).scheduled) == (0, 0)
+    world.go_on()
+    world = world.restart()
+    (found,) = publishes(member(world, "2").received())
+    assert (found.payload, attempts([found]), state(world).redeliveries) == (b"a", ["1"], 0)
+    world.end()
+
+
 def test_a_message_becomes_a_dead_letter_after_the_last_attempt_and_the_others_pass(store: MemoryStore) -> None:
     world = StreamWorld([shared()], store)
     client = member(world, "1")
