@@ -371,6 +371,9 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help="only how long a message takes to so many subscribers of one topic at three nodes, over TCP",
     )
+    several.add_argument(
+        "--queue", action="store_true", help="only what a queue costs whose consumers are at another node"
+    )
     several.set_defaults(run=nodes.run)
     storming = commands.add_parser(
         "storm",

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from bench import hot_topic
+from bench import far_queue, hot_topic
 from mqttlite import build
 from mqttlite.client.client import Client
 from mqttlite.config.file import parse_config
@@ -281,6 +281,8 @@ def run(options: argparse.Namespace) -> int:
     """The command."""
     if options.subscribers:
         return hot_topic.measure(options.subscribers)
+    if options.queue:
+        return far_queue.measure()
     binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
     nats = subprocess.Popen([binary, "-a", "127.0.0.1", "-p", str(PORT)], stderr=subprocess.DEVNULL)
     try:
