@@ -93,9 +93,10 @@ class NodeProcesses(Processes):
         for place in range(NUMBER):
             self.start_nats(place)
         await asyncio.sleep(1)
-        for place in range(NUMBER):
+        self.start(0)
+        await self.serves(0)  # it has the queue and the stream
+        for place in range(1, NUMBER):
             self.start(place)
-            await self.serves(place)  # the first one has the queue and the stream
         await self.whole()
 
     def start(self, place: int) -> None:

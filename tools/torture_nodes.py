@@ -132,6 +132,7 @@ class NodesTorture:
         result = clients.result
         result.note(f"{name}: longest time until PUBACK", max(each.longest_s for each in self._probers))
         result.note(f"{name}: all in all", time.monotonic() - began)
+        await self._takeovers.settle()
         await self._takeovers.fight(TAKEOVERS, result)
         result.rounds += 1
         said = f"round {result.rounds}: {name}, {clients.losses - losses} connections lost"

@@ -43,7 +43,7 @@ class Takeovers:
         self._is_over = False
         strangers = self.strangers
         self._fresh.clear()
-        await self._subscribed()
+        await self._subscribe()
         feeding = asyncio.create_task(self._feed())
         fighting = [asyncio.create_task(self._fight(port)) for port in self.ports]
         try:
@@ -73,7 +73,7 @@ class Takeovers:
 
     async def wander(self) -> None:
         """Connect at all nodes, until this is cancelled. While nodes do not hear each other, the client may have
-        several sessions."""
+        several sessions. Let it settle afterwards."""
         async with asyncio.TaskGroup() as tasks:
             for port in self.ports:
                 tasks.create_task(self._wander(port))
@@ -85,9 +85,12 @@ class Takeovers:
                 async with Link.open(port, NAME, 5, PATIENCE_S) as link:
                     await link.read()
 
-    async def _subscribed(self) -> None:
-        """The session of this connection has the subscription."""
+    async def settle(self) -> None:
+        """All nodes are connected: wait until one session is left."""
         await asyncio.sleep(SETTLE_S)
+
+    async def _subscribe(self) -> None:
+        """The session of this connection has the subscription."""
         async with Link.open(self.ports[0], NAME, 5, QUIET_S) as link:
             link.writer.write(packet(0x82, b"\0\1\0" + text("fought/#") + b"\1"))
             while (await link.read())[0] != 0x90:
