@@ -290,6 +290,7 @@ class SharedDocuments:
         if held.known is not None and held.known.path != held.path:
             held.known = None
         try:
+            held.check_at = self._loop.time() + CHECK_S  # to look is to ask the bucket, too
             here = await asyncio.to_thread(_read, document, seen)
             if held.former != (seen, here.digest):
                 held.same_since = self._loop.time()
