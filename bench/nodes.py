@@ -12,6 +12,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -284,10 +285,12 @@ def run(options: argparse.Namespace) -> int:
     if options.queue:
         return far_queue.measure()
     binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
-    nats = subprocess.Popen([binary, "-a", "127.0.0.1", "-p", str(PORT)], stderr=subprocess.DEVNULL)
-    try:
-        asyncio.run(measure(nats.pid))
-    finally:
-        nats.terminate()
-        nats.wait()
+    with tempfile.TemporaryDirectory(prefix="mqttlite-bench-") as folder:
+        where = ["-a", "127.0.0.1", "-p", str(PORT), "-js", "-sd", folder]
+        nats = subprocess.Popen([binary, *where], stderr=subprocess.DEVNULL)
+        try:
+            asyncio.run(measure(nats.pid))
+        finally:
+            nats.terminate()
+            nats.wait()
     return 0
