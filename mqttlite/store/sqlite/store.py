@@ -1,6 +1,6 @@
 """`SqliteStore`: keeps persistent state in one SQLite database, durable before it is acknowledged.
 
-One thread with one connection does all database work: commits in order, pages of waiting messages between them, and
+One thread with one connection does all database work: commits in order, pages of waiting messages after them, and
 checkpoints and cleanup when idle. Invariant: after an error the connection is discarded, and the next attempt starts
 from the state on disk; a commit that turns out to be durable is not repeated.
 """
@@ -112,11 +112,11 @@ class SqliteStore:
 
     def page(self, key: str, first: int, count: int) -> "asyncio.Future[Page]":
         """Up to `count` messages of a session from a sequence on; None for each lost one."""
-        return self._worker.submit(lambda: self._read(lambda: self._reader.page(key, first, count)))
+        return self._worker.submit_read(lambda: self._read(lambda: self._reader.page(key, first, count)))
 
     def entries(self, key: str, first: int, end: int, count: int) -> "asyncio.Future[Entries]":
         """Implements `Store`."""
-        return self._worker.submit(lambda: self._read(lambda: self._reader.entries(key, first, end, count)))
+        return self._worker.submit_read(lambda: self._read(lambda: self._reader.entries(key, first, end, count)))
 
     def checkpoint(self) -> "asyncio.Future[bool]":
         """Make all commits before it safe from a power cut. False: somebody reads the database, ask again later."""

@@ -479,6 +479,30 @@ async def test_a_job_s_result_and_error_reach_its_waiters() -> None:
     assert made.close(10.0)
 
 
+async def test_a_commit_goes_before_reads_that_wait() -> None:
+    made = worker()
+    gate = threading.Event()
+    done: list[str] = []
+    first = made.submit_read(gate.wait)
+    waiting = [made.submit_read(lambda at=at: done.append(f"read {at}")) for at in range(2)]  # type: ignore[misc]
+    waiting += [made.submit(lambda at=at: done.append(f"commit {at}")) for at in range(2)]  # type: ignore[misc]
+    gate.set()
+    await asyncio.gather(first, *waiting)
+    assert done == ["commit 0", "commit 1", "read 0", "read 1"]
+    assert made.close(10.0)
+
+
+async def test_reads_that_wait_are_done_before_the_end() -> None:
+    made = worker()
+    gate = threading.Event()
+    waiting = [made.submit(gate.wait), made.submit_read(lambda: 1), made.submit_read(lambda: 2)]
+    closing = asyncio.get_running_loop().run_in_executor(None, made.close, 10.0)
+    await asyncio.sleep(0.01)
+    gate.set()
+    assert await asyncio.gather(*waiting) == [True, 1, 2]
+    assert await closing
+
+
 async def test_no_caller_has_to_wait_for_a_job() -> None:
     made = worker()
     gate = threading.Event()
