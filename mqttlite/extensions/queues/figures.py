@@ -1,23 +1,17 @@
 """The values of the figures of queues, and what `$SYS` says of them."""
 
 import heapq
-import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from mqttlite.extensions.queues.managed import QueueState
 from mqttlite.extensions.queues.service import Queues
 from mqttlite.telemetry.figures import MAX_REPORTED, Values
+from mqttlite.telemetry.growth import Growth, shown_growth
 
 MAX_PUBLISHED: Final = 100
 """Queues, the first by name, that `$SYS` tells of: the broker retains ten messages for each, and one for each cause of
 its dead letters."""
-
-GROWTH_OVER_S: Final = 60.0
-"""The time that the average of the growth covers."""
-
-_SOON_S: Final = 1.0
-"""Measurements within this time count as one, because bursts would look like growth and shrinkage."""
 
 
 class QueueFigures:
@@ -56,43 +50,13 @@ class QueueFigures:
             yield state, self._growth.note(name, state.depth, now)
 
 
-class Growth:
-    """The growth rates of queues (new minus ended messages), as moving averages over `GROWTH_OVER_S`.
-
-    It holds three numbers for each existing queue.
-    """
-
-    def __init__(self) -> None:
-        self._known: Final[dict[str, tuple[float, int, float]]] = {}
-
-    def note(self, name: str, depth: int, now: float) -> float:
-        """Note that a queue has `depth` messages; returns by how many a second it grows."""
-        known = self._known.get(name)
-        if known is None:
-            self._known[name] = (now, depth, 0.0)
-            return 0.0
-        at, before, growth = known
-        elapsed_s = now - at
-        if elapsed_s < _SOON_S:
-            return growth
-        rate = (depth - before) / elapsed_s
-        growth = rate + math.exp(-elapsed_s / GROWTH_OVER_S) * (growth - rate)
-        self._known[name] = (now, depth, growth)
-        return growth
-
-    def keep(self, names: Collection[str]) -> None:
-        """There are no other queues."""
-        for name in [each for each in self._known if each not in names]:
-            del self._known[name]
-
-
 def sys_values(state: QueueState, growth_per_s: float) -> Iterator[tuple[str, str]]:
     """What `$SYS/broker` says of a queue."""
     below = f"queues/{state.name}"
     yield f"{below}/depth", str(state.depth)
     yield f"{below}/leased", str(state.leased)
     yield f"{below}/lag", str(state.depth - state.leased)
-    yield f"{below}/growth", f"{round(growth_per_s, 2) + 0.0:.2f}"  # not -0.00
+    yield f"{below}/growth", shown_growth(growth_per_s)
     yield f"{below}/oldest_s", str(int(state.oldest_age_s))
     yield f"{below}/consumers", str(state.consumers)
     yield f"{below}/attempts", str(state.attempts)

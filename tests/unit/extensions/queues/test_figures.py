@@ -3,9 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-import pytest
-
-from mqttlite.extensions.queues.figures import MAX_PUBLISHED, Growth, QueueFigures, sys_values
+from mqttlite.extensions.queues.figures import MAX_PUBLISHED, QueueFigures, sys_values
 from mqttlite.extensions.queues.managed import QueueState
 from mqttlite.extensions.queues.manifest import MANIFEST
 from tests.support.core_driver import publishes
@@ -46,24 +44,3 @@ def test_metrics_tell_what_is_in_a_queue_and_what_became_of_its_messages() -> No
     assert values["queue_published"] == [({"queue": "q"}, 1)]
     assert values["queue_depth"] == [({"queue": "q"}, 0)]
     assert ({"queue": "q", "end": "acknowledged"}, 1) in values["queue_ended"]  # type: ignore[operator]
-
-
-def test_growth_is_what_comes_less_what_ends_over_a_minute() -> None:
-    growth = Growth()
-    assert growth.note("q", 1_000, 0.0) == 0.0
-    for second in range(10, 310, 10):
-        latest = growth.note("q", 1_000 + 5 * second, float(second))
-    assert latest == pytest.approx(5.0, rel=0.01)
-    assert growth.note("q", 0, 300.5) == latest
-    for second in range(310, 910, 10):
-        latest = growth.note("q", 2_500, float(second))
-    assert latest == pytest.approx(0.0, abs=0.01)
-
-
-def test_growth_forgets_queues_that_are_no_more() -> None:
-    growth = Growth()
-    growth.note("a", 10, 0.0)
-    growth.note("b", 10, 0.0)
-    growth.keep({"b"})
-    assert growth.note("a", 70, 60.0) == 0.0
-    assert growth.note("b", 70, 60.0) > 0.5
