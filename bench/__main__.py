@@ -24,6 +24,7 @@ from bench import (
     durable,
     entrants,
     flood,
+    logs,
     machine,
     measure,
     native,
@@ -230,6 +231,17 @@ def _queues(options: argparse.Namespace) -> int:
     return 0
 
 
+def _log(options: argparse.Namespace) -> int:
+    """Print what streams take in and give out, and what retention costs."""
+    source = native.tree() if options.compiled else native.ROOT
+    plan = logs.Plan(messages=options.messages, long=options.long, written_bytes=int(options.gigabytes * 1e9))
+    chosen = options.cases or tuple(logs.CASES)
+    if unknown := set(chosen) - set(logs.CASES):
+        raise queue_clients.QueuesError(f"there is no case {', '.join(unknown)}: they are {', '.join(logs.CASES)}")
+    asyncio.run(logs.measure(source, plan, chosen, print))
+    return 0
+
+
 def _publishing(options: argparse.Namespace) -> int:
     """Print how many messages come over HTTP."""
     source = native.tree() if options.compiled else native.ROOT
@@ -344,6 +356,16 @@ def _parser() -> argparse.ArgumentParser:
     queueing.add_argument("--backlog", type=_positive, default=usual_queues.backlog, help="(default 10000000)")
     queueing.add_argument("--telemetry", action="store_true", help="with the telemetry dataset")
     queueing.set_defaults(run=_queues)
+    usual_log = logs.Plan()
+    logging = commands.add_parser("log", help="streams that keep messages: append, replay, the head, times, retention")
+    logging.add_argument("--compiled", action="store_true", help="measure the compiled build")
+    logging.add_argument("--cases", type=cases.names, default=(), help=f"some of {', '.join(logs.CASES)}")
+    logging.add_argument("--messages", type=_positive, default=usual_log.messages, help="(default 300000)")
+    logging.add_argument("--long", type=_positive, default=usual_log.long, help="of `places` (default 10000000)")
+    logging.add_argument(
+        "--gigabytes", type=float, default=usual_log.written_bytes / 1e9, help="of `disk` (default 10)"
+    )
+    logging.set_defaults(run=_log)
     publishes = commands.add_parser("publishing", help="messages a second that are published over HTTP")
     publishes.add_argument("--compiled", action="store_true", help="measure the compiled build")
     publishes.add_argument("--rounds", type=_positive, default=5, help="how often each is measured (default 5)")
