@@ -26,6 +26,7 @@ from tools.torture_nodes import FAULTS as NODE_FAULTS
 from tools.torture_nodes import TAKEOVERS, NodesTorture
 from tools.torture_packets import packet, text
 from tools.torture_queues import QueueTorture
+from tools.torture_streams import StreamTorture
 
 START_S = 30.0
 """How long a broker may take to start after it was killed."""
@@ -180,6 +181,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the moments at which it is (1)")
     parser.add_argument("--queue", type=int, default=0, metavar="N", help="torture a queue with N messages instead")
     parser.add_argument("--keys", type=int, default=10_000, help="ordering keys of these messages (10,000)")
+    parser.add_argument(
+        "--stream", type=int, default=0, metavar="N", help="torture a group of a stream N times instead"
+    )
     parser.add_argument("--cluster", type=int, default=0, metavar="N", help="torture three machines N times instead")
     parser.add_argument("--seeds", type=int, default=0, metavar="N", help="simulate N clusters instead, from --seed on")
     parser.add_argument("--nodes", type=int, default=0, metavar="N", help="torture three nodes N times instead")
@@ -217,6 +221,13 @@ def main() -> None:
         print(several)
         if not several.is_good:
             sys.exit(f"the directory is kept: {directory}")
+        shutil.rmtree(directory)
+        return
+    if options.stream:
+        verdict = asyncio.run(StreamTorture(serve, directory, options.seed).run(options.stream))
+        print(verdict)
+        if not verdict.is_good:
+            sys.exit(f"the data directory is kept: {directory}")
         shutil.rmtree(directory)
         return
     if options.queue:

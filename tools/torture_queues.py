@@ -8,17 +8,15 @@ over by a seek; within a key none overtook another; no attempt was above the lim
 
 import asyncio
 import contextlib
-import json
 import random
-import signal
 import struct
-import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.torture_broker import TorturedBroker
 from tools.torture_packets import packet, read_packet, text
 
 WINDOW = 200
@@ -29,7 +27,6 @@ PING_S = 0.05
 
 DEADLINE_S = 1.0
 MAX_ATTEMPTS = 6
-START_S = 60.0
 SLACK_S = 0.5
 """What was sent before a seek was answered may be read so much later, from another socket."""
 
@@ -75,12 +72,15 @@ class Link:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, port: int, client_id: str, expiry_s: int = 0) -> "AsyncIterator[Link]":
+    async def open(
+        cls, port: int, client_id: str, expiry_s: int = 0, window: int = WINDOW, keep_alive_s: int = 0
+    ) -> "AsyncIterator[Link]":
         link = cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 20))
         try:
-            properties = b"\x11" + struct.pack(">I", expiry_s) + b"\x21" + struct.pack(">H", WINDOW)
+            properties = b"\x11" + struct.pack(">I", expiry_s) + b"\x21" + struct.pack(">H", window)
             start = b"\0" if expiry_s else b"\2"
-            body = text("MQTT") + b"\5" + start + b"\0\0" + bytes([len(properties)]) + properties + text(client_id)
+            head = text("MQTT") + b"\5" + start + struct.pack(">H", keep_alive_s)
+            body = head + bytes([len(properties)]) + properties + text(client_id)
             link.writer.write(packet(0x10, body))
             first, body = await link.read()
             assert (first, body[1]) == (0x20, 0), f"CONNECT of {client_id} was refused: {body!r}"
@@ -225,14 +225,10 @@ class QueueTorture:
     """`serve` is the command of the broker, without its port and data directory."""
 
     def __init__(self, serve: list[str], directory: Path, seed: int, messages: int, keys: int) -> None:
-        self._serve = serve
-        self._directory = directory
-        self._config = directory / "torture.toml"
-        self._config.write_text(CONFIG)
+        self._tortured = TorturedBroker(serve, directory, CONFIG)
         self._random = random.Random(seed)
         self._messages = messages
         self._keys = keys
-        self._port = 0
         self._over = False
         self._calm = False
         """Whether consumers acknowledge everything at once."""
@@ -256,7 +252,7 @@ class QueueTorture:
 
     async def run(self, kills: int) -> Result:
         """Kill the broker so often while all is published, let everything arrive, and compare."""
-        process = await self._start()
+        await self._tortured.start()
         tasks = [asyncio.create_task(self._publisher(f"p{at}")) for at in range(2)]
         publishers = len(tasks)
         tasks += [asyncio.create_task(self._consumer(f"c{at}")) for at in range(4)]
@@ -271,10 +267,9 @@ class QueueTorture:
                 self._era += 1
                 self._broker += 1
                 self._sought_to = 0
-                process.send_signal(signal.SIGKILL)
-                await process.wait()
+                await self._tortured.kill()
                 self.result.kills += 1
-                process = await self._start()
+                await self._tortured.start()
             while not all(each.done() for each in tasks[:publishers]):
                 self._raise(tasks)
                 await asyncio.sleep(0.05)
@@ -284,8 +279,7 @@ class QueueTorture:
             await self._drain(tasks)
         finally:
             self._over = True
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
+            await self._tortured.kill()
             for task in [*tasks, seeker]:
                 task.cancel()
             await asyncio.gather(*tasks, seeker, return_exceptions=True)
@@ -304,8 +298,8 @@ class QueueTorture:
         while time.monotonic() - changed < 30:
             self._raise(tasks)
             await asyncio.sleep(0.3)
-            state = await self._ask("GET", "/queues/jobs")
-            self.result.stuck = int(state["depth"])
+            state = await self._tortured.ask("GET", "/queues/jobs")
+            self.result.stuck = int(str(state["depth"]))
             if not self.result.stuck:
                 await asyncio.sleep(1.0)  # dead letters come after
                 return
@@ -319,7 +313,7 @@ class QueueTorture:
         ids: deque[int] = deque(range(1, 2 * WINDOW))
         while self._next < self._messages or under_way:
             with contextlib.suppress(*BROKEN):
-                async with Link.open(self._port, name) as link:
+                async with Link.open(self._tortured.port, name) as link:
                     for packet_id, number in under_way.items():  # a new session: as new messages
                         link.writer.write(self._publish(number, packet_id))
                     while self._next < self._messages or under_way:
@@ -347,7 +341,7 @@ class QueueTorture:
         while not self._over:
             with contextlib.suppress(*BROKEN):
                 broker = self._broker
-                async with Link.open(self._port, name) as link:
+                async with Link.open(self._tortured.port, name) as link:
                     await link.subscribe("$queue/jobs")
                     link.broker = broker
                     link.era = -1 if self._is_seeking or broker != self._broker else self._era
@@ -436,7 +430,7 @@ class QueueTorture:
         """A session that stays, so that it gets each."""
         while not self._over:
             with contextlib.suppress(*BROKEN):
-                async with Link.open(self._port, "dead-letters", expiry_s=86_400) as link:
+                async with Link.open(self._tortured.port, "dead-letters", expiry_s=86_400) as link:
                     await link.subscribe("$dlq/jobs")
                     while not self._over:
                         first, body = await link.read()
@@ -464,9 +458,9 @@ class QueueTorture:
                 what = self._random.random()
                 if what < 0.3:
                     snapshot = f"s{count}"
-                    await self._ask("POST", f"/queues/jobs/snapshots/{snapshot}")
+                    await self._tortured.ask("POST", f"/queues/jobs/snapshots/{snapshot}")
                     if count > 3:
-                        await self._ask("DELETE", f"/snapshots/s{count - 3}")
+                        await self._tortured.ask("DELETE", f"/snapshots/s{count - 3}")
                 elif what < 0.5 and snapshot:
                     await self._seek({"snapshot": snapshot}, 0)
                 elif self._seen:
@@ -484,7 +478,7 @@ class QueueTorture:
         self._passed = max(self._passed, message_id)
         begun, sent_at = time.monotonic(), time.time()
         try:
-            await self._ask("POST", "/queues/jobs/seek", to)
+            await self._tortured.ask("POST", "/queues/jobs/seek", to)
         finally:
             self._era += 1
             self._is_seeking = False
@@ -498,53 +492,11 @@ class QueueTorture:
         else:
             self.result.snapshots += 1
 
-    async def _ask(self, method: str, path: str, body: object = None) -> dict[str, object]:
-        """The admin socket."""
-        reader, writer = await asyncio.open_unix_connection(self._directory / "admin.sock")
-        try:
-            sent = b"" if body is None else json.dumps(body).encode()
-            head = f"{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(sent)}\r\nConnection: close\r\n"
-            head += "Content-Type: application/json\r\n\r\n"
-            writer.write(head.encode() + sent)
-            answer = await reader.read(-1)
-        finally:
-            writer.close()
-        head_bytes, _, found = answer.partition(b"\r\n\r\n")
-        if not head_bytes.startswith(b"HTTP/1.1 2"):
-            raise ValueError(found)
-        decoded: dict[str, object] = json.loads(found)
-        return decoded
-
-    # ------------------------------------------------------------------ the broker
-
-    async def _start(self) -> asyncio.subprocess.Process:
-        begun = time.monotonic()
-        process = await asyncio.create_subprocess_exec(
-            *(*self._serve, "--data-dir", str(self._directory), "--log-format", "text"),
-            *("--config", str(self._config)),
-            stderr=asyncio.subprocess.PIPE,
-        )
-        assert process.stderr is not None
-        said = b""
-        async with asyncio.timeout(START_S):
-            async for line in process.stderr:
-                said += line
-                if b"listening for MQTT" in line:
-                    self.result.slowest_start_s = max(self.result.slowest_start_s, time.monotonic() - begun)
-                    self._port = int(line.split(b" on ")[1].split()[0].rpartition(b":")[2])
-                    asyncio.get_running_loop().create_task(self._read_log(process.stderr))
-                    return process
-        raise AssertionError(f"the broker did not start:\n{said.decode()}")
-
-    async def _read_log(self, log: asyncio.StreamReader) -> None:
-        async for line in log:
-            if b"ERROR" in line or b"Traceback" in line:
-                print(line.decode(errors="replace").rstrip(), file=sys.stderr)
-
     # ------------------------------------------------------------------ the end
 
     def _compare(self) -> None:
         result = self.result
+        result.slowest_start_s = self._tortured.slowest_start_s
         result.published = len(self._confirmed)
         for message_id in self._confirmed.values():
             seen = self._seen.get(message_id)

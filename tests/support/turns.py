@@ -32,7 +32,10 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
     ),
     # Kills at random moments. Each day kills a broker with clients (`test_kill`), and cuts its power.
     (
-        ("faults/test_engine_faults.py", "faults/test_queue_kill.py", "faults/test_will_kill.py"),
+        (
+            *("faults/test_engine_faults.py", "faults/test_queue_kill.py", "faults/test_will_kill.py"),
+            "faults/test_stream_torture.py",
+        ),
         (
             *("faults/test_nodes_killed.py", "faults/test_documents_killed.py", "faults/test_exactly_once_kill.py"),
             "faults/test_cluster_as_node.py",
@@ -58,7 +61,7 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
             "unit/bench/test_flood.py",
             "unit/bench/test_bridges.py",
         ),
-        ("unit/tools/test_telemetry_gen.py", "unit/bench/test_page.py"),
+        ("unit/tools/test_telemetry_gen.py", "unit/bench/test_page.py", "unit/bench/test_logs.py"),
     ),
 )
 """Groups of files with slow tests: each day runs one set of each group, one after the other. All take about as long."""
