@@ -27,6 +27,7 @@ PRINTED = {
         "bob is in one partition: True; in order: True\nbob: cart, bob: order, bob: payment\n"
         "after the restart, 1 offset on: ann: refund\n"
     ),
+    "feed.py": "1000000 followers have the post, from 4 workers\n",
     "log_aggregation.py": "".join(f"device-{number}: 10 problems in 40 lines\n" for number in range(5)),
 }
 
