@@ -63,9 +63,12 @@ class Telemetry:
         if schemas is not None:
             self.reports.of_extensions.show(BUILT_IN["schemas"].figures, schemas.figures)
         if streams is not None:
-            from mqttlite.extensions.streams import figures as of_streams
+            from mqttlite.extensions.streams.figures import StreamFigures
 
-            self.reports.of_extensions.show(BUILT_IN["streams"].figures, partial(of_streams.values, streams, archive))
+            stream_figures = StreamFigures(streams, archive, runtime.clock)
+            self.reports.of_extensions.show(
+                BUILT_IN["streams"].figures, stream_figures.values, stream_figures.sys_values
+            )
         queueing = delivery.queueing
         if queueing is not None:
             self.reports.of_extensions.show(

@@ -3,7 +3,7 @@
 Invariant: segments follow each other without gaps, and the last one is open.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, final
 
@@ -17,7 +17,8 @@ Row = tuple[int, int, int, int]
 @final
 class Segment:
     """The entries from offset `first` to before the next segment. `number` is the time when the first one was appended,
-    in microseconds; `last` is at least that of the last one."""
+    in microseconds, or the highest number up to that one, if that is higher; `last` is at least that of the last
+    one."""
 
     __slots__ = ("first", "last", "number", "size_bytes")
 
@@ -122,6 +123,14 @@ class Segments:
         """The last number of the segment of an entry."""
         return self._segments[self._at(offset)].last
 
+    def number_of(self, offset: int) -> int:
+        """The first number of the segment of an entry: the entry is no older."""
+        return self._segments[self._at(offset)].number
+
+    def size_since(self, number: int) -> int:
+        """The size of the segments with an entry that may have this number or a higher one."""
+        return sum([each.size_bytes for each in self._segments if each.last >= number])
+
     def _at(self, offset: int) -> int:
         """The place of the segment of an entry."""
         return max(0, bisect_right(self.firsts, offset) - 1)
@@ -145,9 +154,10 @@ class Segments:
         return sum([each.size_bytes for each in self._segments])
 
     def around(self, number: int, end: int) -> Stretch:
-        """Where the first entry with at least this number is. `end` is that of the log."""
+        """Where the first entry with at least this number is. `end` is that of the log. Several segments may begin with
+        one number, because entries that come together have one time."""
         segments = self._segments
-        at = bisect_right([each.number for each in segments], number)
+        at = bisect_left([each.number for each in segments], number)
         if at == 0:
             first = segments[0].first if segments else end
             return Stretch(first, first, number, number)

@@ -113,8 +113,8 @@ async def test_messages_are_read_from_an_offset_and_a_time_and_readers_are_liste
     assert await member.subscribe("$share/g/$stream/orders@earliest", 1) == b"\x01"
     packets = [await member.expect(Publish) for _ in range(5)]
     assert [each.payload for each in packets] == [b"%d" % at for at in range(5)]
-    ((name, mode, lag, under_way, *_, moves, members, owners),) = await printed(directory, "groups", "orders")
-    assert (name, mode, lag, under_way, moves, members) == ("g", "ordered", "5", "5", "0", "m")
+    ((name, mode, lag, rest, under_way, *_, moves, members, owners),) = await printed(directory, "groups", "orders")
+    assert (name, mode, lag, rest, under_way, moves, members) == ("g", "ordered", "5", "100%", "5", "0", "m")
     assert owners == "0:0=m 1:0=m"
     ((client, subscription, group, connected, *_),) = await printed(directory, "readers", "orders")
     assert (client, subscription, group, connected) == ("m", "$share/g/$stream/orders@earliest", "g", "yes")
@@ -154,7 +154,7 @@ async def test_a_shared_group_is_made_and_its_dead_letters_are_listed_replayed_a
     assert await printed(directory, "dead", "orders", "work", "--drop", "--places", other) == [
         ["1 dead letter dropped."]
     ]
-    ((_, mode, lag, _, _, dead, *_),) = await printed(directory, "groups", "orders")
+    ((_, mode, lag, _, _, _, dead, *_),) = await printed(directory, "groups", "orders")
     assert (mode, lag, dead) == ("shared", "0", "2")
     assert await printed(directory, "dead", "orders", "work", "--replay") == [["2 dead letters replayed."]]
     again = [await member.expect(Publish) for _ in range(2)]

@@ -22,7 +22,7 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.packets import Publish, Subscribe
 from mqttlite.wire.properties import Properties
 from tests.support.core_driver import Client, publishes, request
-from tests.support.streams import StreamWorld, ack, options, places
+from tests.support.streams import StreamWorld, ack, at_number, options, places, subscribe_at
 
 PARTITIONS: Final = 2
 KEEP_BYTES: Final = 12_000
@@ -131,6 +131,28 @@ class StreamMachine(RuleBasedStateMachine):
         properties = Properties(user_properties=[("stream-end", "")])
         known.client.send(Subscribe(known.client.packet_id(), (wanted,), properties))
         self.look()
+
+    @rule(back=st.integers(0, 20), later=st.sampled_from([-1, 0, 1]))
+    def read_since(self, back: int, later: int) -> None:
+        """A reader that begins at a time gets what one gets from the beginning, from that time on."""
+        known = self.read_from("earliest")
+        if not known:
+            return
+        since = known[-1 - min(back, len(known) - 1)][0] + later
+        for partition in range(PARTITIONS):
+            assert [each for each in self.read_from(at_number(since)) if each[1] == partition] == [
+                each for each in known if each[1] == partition and each[0] >= since
+            ]
+        self.look()
+
+    def read_from(self, position: str) -> list[tuple[int, int, int]]:
+        """The number, partition and offset of each message that a new reader gets there."""
+        client = self.world.connect("new", receive_maximum=65_535)
+        subscribe_at(client, position)
+        packets = publishes(client.received())
+        client.disconnect()
+        numbers = [int(dict(each.properties.user_properties)["message-id"]) for each in packets]
+        return [(number, *place) for number, place in zip(numbers, places(packets), strict=True)]
 
     @rule(which=st.integers(0, 3))
     def connect(self, which: int) -> None:

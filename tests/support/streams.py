@@ -1,6 +1,7 @@
 """A core with streams, and what readers read in the properties of their messages."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.limits import Limits
@@ -87,6 +88,11 @@ def subscribe_at(client: Client, position: str, topic_filter: str = "$stream/s",
     (suback,) = [each for each in client.packets if isinstance(each, Suback)]
     client.packets.remove(suback)
     return suback
+
+
+def at_number(number: int) -> str:
+    """The position of the time that is this number of a message: microseconds of Unix time."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=number)).isoformat()
 
 
 def ack(client: Client, *packets: Publish) -> None:

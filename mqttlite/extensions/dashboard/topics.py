@@ -125,6 +125,7 @@ def add(shown: Routes, streams: Routes, context: GatewayContext, pages: Pages, l
             subscriber_count=len(subscriptions),
             other_receivers=others,
             queues=[] if queueing is None else queueing.queues.bound_to(encoded)[:MAX_SUBSCRIBERS],
+            streams=[] if context.streams is None else context.streams.bound_to(encoded)[:MAX_SUBSCRIBERS],
             users=rulings.of_users(core, name, await context.user_names()),
             user=user,
             client_id=client_id,

@@ -33,7 +33,7 @@ from mqttlite.extensions.streams.archive_names import File, find
 _HEADER: Final = ("NAME", "MESSAGES", "BYTES", "READERS", "PARTITIONS", "KEEP-S", "KEEP-BYTES", "FILTERS")
 _PARTITIONS: Final = ("PARTITION", "FIRST", "END", "MESSAGES", "BYTES")
 _READERS: Final = ("CLIENT", "SUBSCRIPTION", "GROUP", "CONNECTED", "LAG", "SKIPPED", "POSITIONS")
-_GROUPS: Final = ("GROUP", "MODE", "LAG", "UNDER-WAY", "SCHEDULED", "DEAD", "MOVES", "MEMBERS", "OFFSETS")
+_GROUPS: Final = ("GROUP", "MODE", "LAG", "LEFT", "UNDER-WAY", "SCHEDULED", "DEAD", "MOVES", "MEMBERS", "OFFSETS")
 _DEAD: Final = ("PARTITION", "OFFSET", "CAUSE", "ATTEMPTS", "DIED", "KEPT", "DETAIL")
 _MESSAGES: Final = ("PARTITION", "OFFSET", "PUBLISHED", "TOPIC", "PAYLOAD")
 
@@ -125,12 +125,13 @@ def readers(name: str, as_json: bool, client: Asker) -> None:
 @click.argument("name")
 @remote_options
 def groups(name: str, as_json: bool, client: Asker) -> None:
-    """List the groups of the stream NAME: who reads which partition, and how many messages are not finished."""
+    """List the groups of the stream NAME: who reads which partition, how many messages are not finished, and which part
+    of its time or room is left to the oldest of them."""
     found = client.ask("GET", "streams", name, "groups")
     rows = [
         (
-            *(each["name"], each["mode"], each["lag"], each["under_way"], each["scheduled"], each["dead_letters"]),
-            *(each["moves"], " ".join(each["members"])),
+            *(each["name"], each["mode"], each["lag"], f"{each['retention_left']:.0%}", each["under_way"]),
+            *(each["scheduled"], each["dead_letters"], each["moves"], " ".join(each["members"])),
             " ".join(f"{at}:{each['positions'][at]}={owner or '-'}" for at, owner in enumerate(each["owners"])),
         )
         for each in found["items"]

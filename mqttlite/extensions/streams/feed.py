@@ -11,9 +11,10 @@ from typing import Final, Protocol, final
 from mqttlite.core.memory import ENTRY_BYTES
 from mqttlite.core.question import Entries, LoadEntries
 from mqttlite.extensions.streams.entry import Entry
-from mqttlite.extensions.streams.limits import BURST, READ_AHEAD, SHORT_READ_AHEAD
+from mqttlite.extensions.streams.limits import BURST, READ_AHEAD, SEARCHED, SHORT_READ_AHEAD
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.stream import Stream
+from mqttlite.log.bisection import Bisection
 from mqttlite.log.cursor import Cursor
 
 
@@ -26,6 +27,10 @@ class FeedOwner(Protocol):
 
     def may_take(self) -> bool:
         """Whether messages from the store could be taken when they come."""
+        ...
+
+    def lowest(self) -> int:
+        """The lowest number of a message that it takes."""
         ...
 
     def on_passed(self, partition: Partition, messages: int, is_missing: bool) -> None:
@@ -49,6 +54,9 @@ class Feed:
         "_page",
         "_page_end",
         "_page_first",
+        "_probe",
+        "_search",
+        "_searched",
         "_stream",
         "is_new",
     )
@@ -70,6 +78,12 @@ class Feed:
         """The partition of the page that is being read."""
         self._loads_from = 0
         """The offset from which it is read. The cursor may step back meanwhile."""
+        self._search: Bisection | None = None
+        """For the lowest message that the owner takes, in the partition of `_loads`."""
+        self._probe: Bisection | None = None
+        """That of the question which is under way; it may be over."""
+        self._searched: Final[set[int]] = set()
+        """The partitions in which it was found, or is near."""
         self.is_new: bool = False
         """Whether the latest message came from memory, so that it may not be on disk yet."""
 
@@ -80,6 +94,8 @@ class Feed:
     def drop(self, partition: int) -> None:
         """Read it no longer."""
         self._stream.partitions[partition].followers.pop(self, None)
+        self._search = None
+        self._searched.discard(partition)
         if partition in self._lagging:
             if self._lagging[0] == partition:
                 self.forget_page()
@@ -89,6 +105,8 @@ class Feed:
         """Read no partition."""
         self.forget_page()
         self._lagging.clear()
+        self._search = None
+        self._searched.clear()
         for each in self._stream.partitions:
             each.followers.pop(self, None)
 
@@ -160,7 +178,10 @@ class Feed:
             self._is_loading = False
             self._owner.wake()
             return None
+        search = self._search = self._probe = self._next_search(partition, first)
         self._loads, self._loads_from = partition.number, first
+        if search is not None:
+            return LoadEntries(partition.key, search.next_offset(), search.high, 1)
         most = SHORT_READ_AHEAD if self._stream.context.pages.has_waiting else READ_AHEAD
         return LoadEntries(partition.key, first, partition.end, most)
 
@@ -168,8 +189,13 @@ class Feed:
         """Implements `EntryReader`."""
         self._is_loading = False
         number = self._loads
+        probe, self._probe = self._probe, None
         self._owner.wake()
         if not self._lagging or self._lagging[0] != number or not self._owner.may_take():
+            return
+        if probe is not None:
+            if probe is self._search:
+                self._take_probe(probe, self._stream.partitions[number], entries)
             return
         self.forget_page()
         memory = self._stream.context.effects.memory
@@ -177,6 +203,34 @@ class Feed:
             memory.hold(delivery.message, ENTRY_BYTES)
             self._page.append(Entry(number, offset, delivery.message))
         self._page_first, self._page_end = self._loads_from, entries.following
+
+    def _next_search(self, partition: Partition, first: int) -> Bisection | None:
+        """The search that is under way in a partition, or a new one if the messages from `first` on are many that the
+        owner does not take."""
+        number, lowest = partition.number, self._owner.lowest()
+        if number in self._searched or not lowest or partition.late_us < 0:
+            return None
+        if self._search is not None and self._loads == number:
+            return self._search
+        around = partition.segments.around(lowest, partition.end)
+        if not around.low <= first < around.high - SEARCHED:
+            self._searched.add(number)
+            return None
+        return Bisection(partition.probed(lowest), first, around.high, around.high_number, around.low_number)
+
+    def _take_probe(self, search: Bisection, partition: Partition, entries: Entries) -> None:
+        """Take the answer to a question of a search."""
+        if entries.found:
+            offset, delivery = entries.found[0]
+            search.found(offset, delivery.message.number)
+        else:
+            search.found_none()
+        if search.high - search.low <= SEARCHED:
+            self._search = None
+            self._searched.add(partition.number)
+            place = self._cursor.places[partition.number]
+            if search.low > place.head:
+                place.jump(search.low)
 
     def forget_page(self) -> None:
         """Drop what was read ahead."""

@@ -47,7 +47,7 @@ async def first_since(partition: Partition, number: int, entries: ReadEntries) -
     """The offset of the first message that was published at a time (microseconds of Unix time) or later; the end if
     there is none."""
     around = partition.segments.around(number, partition.end)
-    search = Bisection(number, around.low, around.high, around.high_number, around.low_number)
+    search = Bisection(partition.probed(number), around.low, around.high, around.high_number, around.low_number)
     while not search.is_over:
         probe = await entries(partition.key, search.next_offset(), search.high, 1)
         if probe.found:
@@ -55,4 +55,11 @@ async def first_since(partition: Partition, number: int, entries: ReadEntries) -
             search.found(offset, delivery.message.number)
         else:
             search.found_none()
-    return max(search.low, partition.first)
+    offset = max(search.low, partition.first)
+    while partition.late_us > 0 and offset < partition.end:  # it may be one of before
+        answer = await entries(partition.key, offset, partition.end, MAX_ANSWERED)
+        for at, delivery in answer.found:
+            if delivery.message.number >= number:
+                return at
+        offset = answer.following
+    return offset

@@ -70,6 +70,10 @@ SHORT_READ_AHEAD: Final = READ_AHEAD // 4
 """The most messages that a reader gets from the store at a time, alone, and while others wait for their turns: the
 commits of new messages wait until a page is read."""
 
+SEARCHED: Final = 4
+"""A reader that begins at a time looks at so many messages one by one; among more it searches the first one. The store
+takes as long for one message as for some."""
+
 BURST: Final = 64
 """How many messages a reader gets from one partition before it is the turn of the next one."""
 
@@ -82,6 +86,11 @@ SEARCHED_AT_ONCE: Final = 32
 MAX_ANSWERED: Final = 1_000
 MAX_ANSWERED_BYTES: Final = 4_194_304
 """The most messages, and about the most bytes, that one HTTP answer has."""
+
+MAX_CHARTED: Final = 20_000
+MAX_POINTS: Final = 400
+"""The most messages of a partition that are looked at for the chart of a topic, some tenths of a second, and the most
+points of it: a screen shows no more."""
 
 MAX_APPENDED: Final = 1_000
 """The most messages of an archive that a request appends: some ten milliseconds of the loop, and one commit."""

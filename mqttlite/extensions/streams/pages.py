@@ -1,9 +1,10 @@
 """The dashboard's pages of streams: a list, and a page for each, at whatever node it is, with its partitions, groups
-and messages.
+and messages, and the history of a topic as a chart.
 
 Invariant: they change nothing, and payloads are shown to operators only.
 """
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -17,12 +18,20 @@ from mqttlite.gateway.problems import Code, Problem
 
 STREAMS: Final = "/ui/streams"
 STREAM: Final = "/ui/stream"
+HISTORY: Final = "/ui/stream/topic"
 
 PAGE: Final = 100
 """Streams of one page of the list, and groups of the page of a stream."""
 
 SHOWN: Final = 20
 """Messages that are shown at a time."""
+
+HOURS: Final = (1, 6, 24, 168)
+"""How many hours a chart may show."""
+
+WIDTH: Final = 1_000
+HEIGHT: Final = 240
+"""Of a chart, in its own units."""
 
 
 def add(dashboard: Dashboard) -> None:
@@ -83,3 +92,55 @@ def add(dashboard: Dashboard) -> None:
             following=following,
             too_large=too_large,
         )
+
+    @shown.get(HISTORY, Role.OPERATOR)
+    async def topic_history(
+        request: Request, caller: Caller, name: str, topic: str = "", field: str = "", hours: int = 6
+    ) -> Response:
+        hours = hours if hours in HOURS else HOURS[1]
+        found: dict[str, Any] = {}
+        if topic:
+            since = datetime.now(UTC) - timedelta(hours=hours)
+            fields = {"topic": topic, "field": field, "since": since.isoformat().replace("+00:00", "Z")}
+            found = await ask_api(request, "GET", "streams", name, "history", fields=fields)
+        return pages.render(
+            "topic_history.html",
+            request,
+            caller,
+            at_node=at_node(request),
+            node=request.query_params.get("node", ""),
+            name=name,
+            topic=topic,
+            field=field,
+            hours=hours,
+            choices=HOURS,
+            found=found,
+            chart=_chart_of(found),
+            width=WIDTH,
+            height=HEIGHT,
+        )
+
+
+def _chart_of(found: dict[str, Any]) -> dict[str, Any]:
+    """The line of the means and the band between the lowest and highest values, as points of SVG."""
+    points = found.get("points", [])
+    if not points:
+        return {}
+    since, until = (datetime.fromisoformat(found[each]) for each in ("since", "until"))
+    took = max((until - since).total_seconds(), 1e-6)
+    low, high = min(each["low"] for each in points), max(each["high"] for each in points)
+    room = high - low or 1.0
+
+    def place(at: str, value: float) -> str:
+        across = (datetime.fromisoformat(at) - since).total_seconds() / took
+        return f"{WIDTH * min(max(across, 0.0), 1.0):.1f},{HEIGHT * (1.0 - (value - low) / room):.1f}"
+
+    return {
+        "line": " ".join(place(each["at"], each["mean"]) for each in points),
+        "band": " ".join(
+            [place(each["at"], each["high"]) for each in points]
+            + [place(each["at"], each["low"]) for each in reversed(points)]
+        ),
+        "low": low,
+        "high": high,
+    }

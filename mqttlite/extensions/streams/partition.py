@@ -33,6 +33,7 @@ class Partition:
     __slots__ = (
         "_effects",
         "_family",
+        "_latest",
         "clean",
         "clean_bytes",
         "clean_count",
@@ -41,6 +42,7 @@ class Partition:
         "followers",
         "forgettings",
         "key",
+        "late_us",
         "number",
         "resident_bytes",
         "segments",
@@ -78,6 +80,11 @@ class Partition:
         """When the oldest tombstone before it was published, in microseconds of Unix time; 0: there is none."""
         self.forgettings: int = 0
         """How many tombstones, the newest of their keys, were left out since the start."""
+        self.late_us: int = 0
+        """No message has a number that is lower by more than that than the number of an earlier one; -1: not known.
+        Numbers rise but where messages were delayed or came from another node, which gave them theirs before."""
+        self._latest = 0
+        """The highest number of a message."""
         self.resident_bytes: int = 0
         """The memory of the messages that only a store in memory has."""
 
@@ -88,8 +95,14 @@ class Partition:
             return self.end - self.first
         return self.clean_count + self.end - self.clean
 
+    @property
+    def oldest_us(self) -> int:
+        """When its first message was published, in microseconds of Unix time; 0: there is none."""
+        return self.segments.oldest if self.end > self.first else 0
+
     def append(self, delivery: Delivery, keeps: bool, now_us: int) -> bool:
-        """Append a message, and record that. `keeps`: it stays in memory. Return whether it begins a segment."""
+        """Append a message, and record that. `keeps`: it stays in memory. Return whether its record is to be written
+        anew."""
         message, effects = delivery.message, self._effects
         effects.identify(message)
         offset = self.end
@@ -105,7 +118,25 @@ class Partition:
             self.tail_bytes += effects.memory.hold(message, ENTRY_BYTES)
         elif self.tail:
             self.forget(len(self.tail))
-        return self.segments.add(offset, now_us, size)
+        is_later = self._note_number(message.number)
+        return self.segments.add(offset, max(now_us, self._latest), size) or is_later
+
+    def _note_number(self, number: int) -> bool:
+        """Count a message. Return whether it is later than any before; then twice that is expected, so that there are
+        few records of it."""
+        if number >= self._latest:
+            self._latest = number
+            return False
+        late_us = self._latest - number
+        if self.late_us < 0 or late_us <= self.late_us:
+            return False
+        self.late_us = 2 * late_us
+        return True
+
+    def probed(self, number: int) -> int:
+        """The number to search with bisection for the first message with at least `number`: the one that is found is
+        that or an earlier one, although numbers do not always rise."""
+        return number - max(0, self.late_us)
 
     def in_memory(self, offset: int) -> Entry | None:
         """The message at an offset, if it is in memory."""
@@ -157,6 +188,7 @@ class Partition:
         """The store has `count` messages from `first` on, or fewer if it is compacted."""
         self.first = first
         self.end = first + count
+        self.late_us, self._latest = saved.late_us if count else 0, now_us
         if count:
             has_gaps = saved.clean > 0
             self.size_bytes = self.segments.restore(saved.segments, first, size_bytes, now_us, has_gaps=has_gaps)
@@ -187,4 +219,5 @@ class Partition:
         size = self._effects.memory.hold(delivery.message, ENTRY_BYTES)
         self.tail_bytes += size
         self.size_bytes += size
-        self.segments.add(offset, delivery.message.number, size)
+        self._note_number(delivery.message.number)
+        self.segments.add(offset, self._latest, size)

@@ -253,6 +253,10 @@ class Reader(Job):
         """Implements `FeedOwner`."""
         return not self.is_over and self.session.outbox is not None
 
+    def lowest(self) -> int:
+        """Implements `FeedOwner`."""
+        return self.since if self.group is None else self.group.since
+
     def on_passed(self, partition: Partition, messages: int, is_missing: bool) -> None:
         """Implements `FeedOwner`."""
         if is_missing and not self.stream.last_value:
@@ -300,8 +304,7 @@ class Reader(Job):
 
     def _wants(self, message: Message) -> bool:
         """Whether a message is for this reader."""
-        since = self.since if self.group is None else self.group.since
-        if message.number < since:
+        if message.number < self.lowest():
             return False
         if message.expired(self._effects.now) and not self.stream.is_tombstone(message):
             return False

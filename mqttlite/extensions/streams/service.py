@@ -58,6 +58,7 @@ from mqttlite.extensions.streams.states import (
     readers_of,
     state_of,
     state_of_group,
+    unfinished_of,
 )
 from mqttlite.extensions.streams.stream import AppendOutcome, Stream
 from mqttlite.telemetry.recorder import GroupReading
@@ -185,6 +186,7 @@ class Streams:
             logs[key].restore_clean(saved_segments)
         for kept in self._kept.values():
             kept.stream.recount()
+            kept.stream.trim()
             for each in kept.stream.partitions:
                 if each.key not in segments:  # its record is lost, and without one the store takes no messages
                     self._save_segments(kept.stream, each.number)
@@ -325,6 +327,10 @@ class Streams:
         """What a stream is bound to. Raises `NoSuchStream`."""
         return self._find(name).options.filters
 
+    def bound_to(self, topic: bytes) -> list[str]:
+        """The streams that keep the messages of a topic."""
+        return [name for name, kept in self._kept.items() if kept.stream.takes(topic)]
+
     def leave(self, name: str) -> bool:
         """Delete a stream that never had a message, for another node has one of its name; its readers may subscribe
         there. False if it had one: positions are about the messages of one stream, and cannot move. Raises
@@ -399,6 +405,11 @@ class Streams:
         """The most messages that a reader has not finished. Raises `NoSuchStream`."""
         return lag_of(self._find(name))
 
+    def unfinished(self, name: str) -> tuple[int, float]:
+        """The oldest message that a reader has not finished, and what is left of its time or room. Raises
+        `NoSuchStream`."""
+        return unfinished_of(self._find(name))
+
     def groups(self, name: str, most: int | None = None) -> list[GroupState]:
         """All groups, or the first ones by name. Raises `NoSuchStream`."""
         return groups_of(self._find(name), most)
@@ -441,6 +452,15 @@ class Streams:
         """Raises `NoSuchStream`, also for a partition that it does not have."""
         return find_partition(self._find(name), number)
 
+    def partition_of(self, name: str, topic: bytes) -> Partition:
+        """Where the messages of a topic are that have no key of their own. Raises `NoSuchStream`."""
+        return self._find(name).stream.partition_of(topic)
+
+    @property
+    def now_us(self) -> int:
+        """The time of now, in microseconds of Unix time."""
+        return int(self._clock() * 1e6) + self._context.wall_ahead_us
+
     def append(self, name: str, partition: int, message: Message) -> AppendOutcome:
         """Append a message of an archive: `Stream.append`. Raises `NoSuchStream`."""
         return self._find(name).stream.append(partition, message)
@@ -480,7 +500,7 @@ class Streams:
         partition = stream.partitions[number]
         saved = SavedSegments(
             *(partition.segments.rows(), partition.clean, partition.clean_count, partition.clean_bytes),
-            partition.tombstone_us,
+            *(partition.tombstone_us, partition.late_us),
         )
         data = msgspec.json.encode(saved)
         self._core.effects.record(SaveRecord(partition.key, data))

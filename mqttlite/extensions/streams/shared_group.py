@@ -267,6 +267,10 @@ class SharedGroup(Job):
         """Implements `FeedOwner`."""
         return not self.is_over and len(self._present) > 0
 
+    def lowest(self) -> int:
+        """Implements `FeedOwner`."""
+        return self.since
+
     def on_passed(self, partition: Partition, messages: int, is_missing: bool) -> None:
         """Implements `FeedOwner`."""
         self._untold += messages

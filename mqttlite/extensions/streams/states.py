@@ -76,6 +76,11 @@ class GroupState:
     """How often a partition got another reader since the start."""
     under_way: int
     """How many messages members have and did not acknowledge."""
+    oldest_us: int
+    """When the oldest message that is not finished was published, at the earliest, in microseconds of Unix time; 0: all
+    are finished."""
+    retention_left: float
+    """Which part of the time or room that the stream gives a message is left to that one: at 0 it is removed."""
     scheduled: int = 0
     """How many messages of a shared group wait for their next attempt."""
     redeliveries: int = 0
@@ -129,7 +134,7 @@ def state_of(kept: KeptStream) -> StreamState:
                 end=each.end,
                 messages=each.count,
                 size_bytes=each.size_bytes,
-                oldest_us=each.segments.oldest if each.end > each.first else 0,
+                oldest_us=each.oldest_us,
             )
             for each in stream.partitions
         ],
@@ -169,10 +174,21 @@ def groups_of(kept: KeptStream, most: int | None = None) -> list[GroupState]:
 def state_of_group(kept: KeptStream, group: Group | SharedGroup) -> GroupState:
     """The state of a group of it."""
     logs = _logs(kept.stream)
-    return _state_of_shared(kept, group, logs) if isinstance(group, SharedGroup) else _state_of(group, logs)
+    return _state_of_shared(kept, group, logs) if isinstance(group, SharedGroup) else _state_of(kept, group, logs)
 
 
-def _state_of(group: Group, logs: list[tuple[int, int]]) -> GroupState:
+def unfinished_of(kept: KeptStream) -> tuple[int, float]:
+    """The oldest message that a reader or group has not finished, and the least that is left of its time or room: see
+    `GroupState`."""
+    alone = [each.cursor for each in kept.readers.values() if each.group is None]
+    found = [
+        kept.stream.unfinished(each.positions) for each in (*alone, *(group.cursor for group in kept.groups.values()))
+    ]
+    return min((oldest for oldest, _ in found if oldest), default=0), min((left for _, left in found), default=1.0)
+
+
+def _state_of(kept: KeptStream, group: Group, logs: list[tuple[int, int]]) -> GroupState:
+    oldest_us, retention_left = kept.stream.unfinished(group.cursor.positions)
     return GroupState(
         name=group.name,
         members=[_client_of(member) for member in group.members],
@@ -182,10 +198,13 @@ def _state_of(group: Group, logs: list[tuple[int, int]]) -> GroupState:
         lag=group.cursor.lag(logs),
         moves=group.moves,
         under_way=sum([each.unacknowledged for each in group.cursor.places]),
+        oldest_us=oldest_us,
+        retention_left=retention_left,
     )
 
 
 def _state_of_shared(kept: KeptStream, group: SharedGroup, logs: list[tuple[int, int]]) -> GroupState:
+    oldest_us, retention_left = kept.stream.unfinished(group.cursor.positions)
     sessions = [each.session for each in kept.readers.values() if each.group is group]
     return GroupState(
         name=group.name,
@@ -196,6 +215,8 @@ def _state_of_shared(kept: KeptStream, group: SharedGroup, logs: list[tuple[int,
         lag=group.cursor.lag(logs),
         moves=0,
         under_way=group.under_way,
+        oldest_us=oldest_us,
+        retention_left=retention_left,
         scheduled=group.scheduled,
         redeliveries=group.redeliveries,
         dead_letters=len(group.dead),

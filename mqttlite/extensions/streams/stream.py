@@ -3,7 +3,7 @@
 Invariant: a message is recorded before its publisher is acknowledged, once, however many readers there are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, final
 
 from mqttlite.core.memory import ENTRY_BYTES
@@ -216,10 +216,18 @@ class Stream:
         """Messages did not come here because of their topic's policy."""
         self.refused += messages
 
+    def takes(self, topic: bytes) -> bool:
+        """Whether a topic is one of its topics."""
+        return any(matches(each, topic) for each in self._filters)
+
+    def partition_of(self, topic: bytes) -> Partition:
+        """Where the messages of a topic are that have no key of their own."""
+        return self.partitions[self._partition_of(topic)]
+
     def append(self, partition: int, message: Message) -> AppendOutcome:
         """Append a message of an archive, unless it is there. If it has no key, it goes to this partition, modulo their
         number. It has to be of a topic of the stream: readers below a mount point trust in that."""
-        if message.topic != self.topic and not any(matches(each, message.topic) for each in self._filters):
+        if message.topic != self.topic and not self.takes(message.topic):
             return AppendOutcome(f"{shown(message.topic)} is no topic of the stream", False)
         self._turn = (partition - 1) % len(self.partitions)
         tally = Tally()
@@ -293,6 +301,30 @@ class Stream:
             if each.end > each.first and (found is None or each.segments.oldest < found.segments.oldest):
                 found = each
         return found
+
+    def unfinished(self, positions: Sequence[int]) -> tuple[int, float]:
+        """Of a reader at these offsets: when its oldest unfinished message was published at the earliest, in
+        microseconds of Unix time (0: it has finished all), and which part of the time or room that the stream gives a
+        message is left to it. What is kept for any time has all of it left."""
+        oldest = 0
+        for partition, position in zip(self.partitions, positions, strict=True):
+            if position < partition.end and partition.first < partition.end:
+                number = partition.segments.number_of(max(position, partition.first))
+                oldest = min(oldest or number, number)
+        if not oldest or self.last_value:
+            return oldest, 1.0
+        left = 1.0 - sum([each.segments.size_since(oldest) for each in self.partitions]) / self.keep_bytes
+        if self.keep_s:
+            left = min(left, 1.0 - (self.context.now_us - oldest) / (self.keep_s * 1_000_000))
+        return oldest, min(1.0, max(0.0, left))
+
+    def trim(self) -> None:
+        """Remove the oldest messages while there are more than it keeps, as after a start with other options."""
+        while self.size_bytes > self.keep_bytes and not self.last_value:
+            oldest = self._oldest()
+            if oldest is None:
+                return
+            self._remove_segment(oldest)
 
     def remove_old(self) -> None:
         """Remove the segments whose messages are all older than `keep_s`, or compact them."""

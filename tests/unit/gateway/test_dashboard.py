@@ -415,6 +415,36 @@ async def test_a_stream_is_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+async def test_the_history_of_a_topic_is_a_chart(tmp_path: Path) -> None:
+    stream = StreamOptions(name="kept", filters=("room/#",), partitions=3)
+    async with running_gateway(tmp_path, streams=(stream,)) as gateway:
+        operator, viewer, broker = gateway.client(Role.OPERATOR), gateway.client(Role.VIEWER), gateway.broker
+        for celsius in (20, 21, 19.5):
+            await broker.publish("room/<1>", f'{{"celsius": {celsius}, "battery": {{"volt": 3}}}}'.encode(), qos=1)
+        await broker.publish("room/2", b"99", qos=1)
+        await broker.commit()
+        topic = "name=kept&topic=room%2F%3C1%3E"
+        page = await operator.get(f"/ui/stream/topic?{topic}")
+        assert "celsius: from 19.5 to 21.0, 3 values of 3 messages" in text_of(page)
+        assert page.text.count("<polyline points=") == 1
+        assert "field=battery.volt" in page.text
+        assert "battery.volt: from 3.0 to 3.0" in text_of(
+            await operator.get(f"/ui/stream/topic?{topic}&field=battery.volt")
+        )
+        assert "There is no number in 3 messages" in text_of(await operator.get(f"/ui/stream/topic?{topic}&field=none"))
+        assert "<polyline" not in (await operator.get("/ui/stream/topic?name=kept")).text
+        assert (await viewer.get(f"/ui/stream/topic?{topic}")).status_code == 403, "payloads are for operators"
+        for wrong, status in (("name=none&topic=a", 404), ("name=kept&topic=a&hours=7", 200)):
+            assert (await operator.get(f"/ui/stream/topic?{wrong}")).status_code == status
+        assert f"/ui/stream/topic?{topic}".replace("&", "&amp;") in (await operator.get("/ui/topic?name=room/<1>")).text
+        api = "/api/v1/streams/kept/history?topic=room/2"
+        found = (await operator.get(api)).json()
+        assert [each["mean"] for each in found["points"]] == [99.0]
+        for since in ("latest", "0:1", "noon"):
+            assert (await operator.get(f"{api}&since={since}")).status_code == 422
+
+
+@pytest.mark.long
 async def test_a_queue_is_looked_after(tmp_path: Path) -> None:
     retry = RetryOptions(min_s=0, max_s=0)
     queue = QueueOptions(name="jobs", filters=("work/#",), max_attempts=1, retry=retry)

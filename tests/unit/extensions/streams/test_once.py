@@ -1,8 +1,11 @@
 """A message with a `dedup-id` is appended once, and with `acks` together with what its publisher has finished."""
 
+import tracemalloc
+
 import pytest
 
 from mqttlite.core.authentication import NO_GRANTS
+from mqttlite.core.effects import Effects
 from mqttlite.core.log_changes import Append, SaveRecord
 from mqttlite.core.message import Message
 from mqttlite.core.route.tally import POLICY_REFUSES
@@ -106,6 +109,22 @@ def test_each_stream_remembers_its_own(store: MemoryStore) -> None:
     assert put(world, "x", "1") == 0
     assert counts(world) == (1, 0), "a new stream of that name knows nothing"
     world.end()
+
+
+@pytest.mark.long
+def test_an_id_takes_no_more_memory_than_is_counted() -> None:
+    effects = Effects()
+    window = DedupWindow(f"{DEDUP}w/", effects)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for at in range(DEDUP_BLOCKS * DEDUP_IDS_OF_BLOCK):
+            window.add(digest_of(str(at)))
+            effects.changes.clear()  # the store has it
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert ID_MEMORY_BYTES / 2 < used / len(window) <= ID_MEMORY_BYTES
 
 
 def test_messages_of_a_batch_are_told_apart() -> None:

@@ -146,10 +146,10 @@ def test_segments_begin_by_size_and_by_time() -> None:
     assert segments.rows() == [(0, 1, 2, 10), (2, 3, 4, 10), (4, 102, 103, 10), (6, 250, 250, 5)]
     assert [segments.around(number, 7) for number in (0, 1, 3, 101, 102, 300)] == [
         (0, 0, 0, 0),
+        (0, 0, 1, 1),
         (0, 2, 1, 3),
         (2, 4, 3, 102),
         (2, 4, 3, 102),
-        (4, 6, 102, 250),
         (6, 7, 250, 250),
     ]
     assert [segments.ends_before(number) for number in (2, 3)] == [False, True]

@@ -1,0 +1,139 @@
+"""Readers that begin at a time: they get each message from then on, and few of those before are read."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from mqttlite.core.question import LoadEntries, LoadPage
+from mqttlite.extensions.streams.limits import SEARCHED
+from mqttlite.extensions.streams.position import Position, Start
+from mqttlite.extensions.streams.shared_options import SharedGroupSettings
+from mqttlite.store.memory import MemoryStore
+from mqttlite.wire.packets import Publish
+from tests.support.core_driver import Client, publishes
+from tests.support.streams import StreamWorld, at_number, options, subscribe_at
+
+COUNT = 1_000
+FIRST_AT = 1_000.0
+KINDS = ("$stream/s", "$share/plain/$stream/s", "$share/shared/$stream/s")
+"""A reader, a member of a group, and a member of a shared group."""
+
+
+class CountingWorld(StreamWorld):
+    """Counts the messages that the store is asked for."""
+
+    asked_for = 0
+    clients_made = 0
+
+    def read(self, page: LoadPage | LoadEntries) -> object:
+        if isinstance(page, LoadEntries):
+            self.asked_for += min(page.count, page.end - page.first)
+        return super().read(page)
+
+    def begin(self, topic_filter: str, position: str) -> list[Publish]:
+        """What a client gets that begins there, and acknowledges all."""
+        if "shared" in topic_filter:
+            self.streams.set_group("s", "shared", SharedGroupSettings())
+        client = self.subscribed(topic_filter, position)
+        packets = publishes(client.received())
+        client.disconnect()
+        if "$share" in topic_filter:
+            self.streams.delete_group("s", topic_filter.split("/")[1])
+        return packets
+
+    def subscribed(self, topic_filter: str, position: str) -> Client:
+        self.clients_made += 1
+        client = self.connect(f"c{self.clients_made}", receive_maximum=65_535)
+        assert subscribe_at(client, position, topic_filter).reason_codes == b"\x01"
+        return client
+
+    def everything(self) -> list[tuple[int, str]]:
+        """The number and the payload of each message."""
+        return [(number_of(each), each.payload.decode()) for each in self.begin("$stream/s", "earliest")]
+
+
+def number_of(packet: Publish) -> int:
+    return int(dict(packet.properties.user_properties)["message-id"])
+
+
+@pytest.fixture
+def world() -> Iterator[CountingWorld]:
+    """A thousand messages, one a second, in one segment."""
+    made = CountingWorld([options(keep_s=86_400 * 366)], MemoryStore(pages=True), now=FIRST_AT)
+    for number in range(COUNT):
+        made.append(f"{number}")
+        made.advance(1.0)
+    yield made
+    made.end()
+
+
+@pytest.mark.parametrize("topic_filter", KINDS)
+def test_a_reader_that_begins_at_a_time_gets_each_message_from_then_on(world: CountingWorld, topic_filter: str) -> None:
+    known = world.everything()
+    assert len(known) == COUNT
+    for at in (0, 1, 63, 64, 500, 935, 936, 998, 999):
+        number = known[at][0]
+        for since, first in ((number, at), (number + 1, at + 1), (number - 1, at)):
+            found = world.begin(topic_filter, at_number(since))
+            assert [each.payload.decode() for each in found] == [payload for _, payload in known[first:]]
+            assert "stream-skipped" not in dict(found[0].properties.user_properties) if found else first == COUNT
+
+
+@pytest.mark.parametrize("topic_filter", KINDS)
+def test_few_messages_before_the_time_are_read(world: CountingWorld, topic_filter: str) -> None:
+    number, _ = world.everything()[900]
+    world.asked_for = 0
+    assert len(world.begin(topic_filter, at_number(number))) == COUNT - 900
+    assert world.asked_for < COUNT - 900 + 2 * SEARCHED
+
+
+@pytest.mark.parametrize("topic_filter", KINDS)
+def test_messages_that_were_delayed_hide_none_from_a_search(topic_filter: str) -> None:
+    """They keep the numbers of when they were taken, which are lower than those of messages before them."""
+    world = CountingWorld([options(keep_s=86_400 * 366)], MemoryStore(pages=True), now=FIRST_AT)
+    for number in range(600):
+        assert world.publish(f"$delayed/{1 + number * 7 % 300}/a", f"late {number}", 1) == 0 or number % 3
+        world.append(f"{number}")
+        world.advance(1.0)
+    known = world.everything()
+    assert any(after < before for (before, _), (after, _) in pairwise(known))
+    for since, _ in known[::17]:
+        found = [each.payload.decode() for each in world.begin(topic_filter, at_number(since))]
+        assert found == [payload for number, payload in known if number >= since]
+    world = world.restart()  # type: ignore[assignment]
+    assert world.streams.partition("s", 0).late_us > 0, "it is in the store"
+    world.end()
+
+
+def test_an_answer_of_a_search_that_is_over_is_not_taken_for_messages(world: CountingWorld) -> None:
+    known = world.everything()
+    world.late_pages = []
+    client = world.subscribed("$share/g/$stream/s", at_number(known[900][0]))
+    world.streams.seek("s", "g", Position(Start.TIME, known[100][0]))
+    world.read_late_pages()
+    got = [each.payload.decode() for each in publishes(client.received())]
+    assert got == [payload for _, payload in known[100:]]
+
+
+def test_messages_that_came_together_have_segments_of_the_same_time() -> None:
+    """A time among theirs finds each of them, also after a restart."""
+    world = CountingWorld([options(keep_bytes=12_000)], MemoryStore(pages=True), now=FIRST_AT)
+    world.append(*(str(each).ljust(1_200) for each in range(6)))
+    assert len(world.streams.partition("s", 0).segments) > 4
+    for _ in range(2):
+        known = world.everything()
+        for at, (number, _) in enumerate(known):
+            found = [each.payload.decode() for each in world.begin("$stream/s", at_number(number))]
+            assert found == [payload for _, payload in known[at:]]
+        world = CountingWorld([options(keep_bytes=12_000)], world.store, world.now)
+    world.end()
+
+
+def test_a_stream_that_keeps_less_than_before_is_trimmed_at_the_start() -> None:
+    world = StreamWorld([options(keep_bytes=100_000)], MemoryStore(pages=True))
+    world.append(*(str(number).ljust(500) for number in range(50)))
+    world = world.restart(options(keep_bytes=20_000))
+    assert world.streams.state("s").size_bytes <= 20_000
+    assert 0 < world.streams.state("s").messages < 50
+    world.end()

@@ -1,0 +1,74 @@
+"""The numbers that a topic had, as points of a chart."""
+
+import pytest
+
+from mqttlite.core.question import Entries
+from mqttlite.extensions.streams import topic_history
+from mqttlite.extensions.streams.topic_history import TopicHistory, history_of
+from mqttlite.store.memory import MemoryStore
+from tests.support.streams import StreamWorld, options
+
+BEGIN = 1_000.0
+
+
+def made(*payloads: str, topic: str = "a") -> StreamWorld:
+    """One message a second."""
+    world = StreamWorld([options()], MemoryStore(pages=True), now=BEGIN)
+    for payload in payloads:
+        world.append(payload, topic=topic)
+        world.advance(1.0)
+    return world
+
+
+async def looked(world: StreamWorld, field: str = "", since: float = BEGIN, topic: str = "a") -> TopicHistory:
+    async def entries(key: str, first: int, end: int, count: int) -> Entries:
+        return world.store.read_entries(key, first, end, count)
+
+    log = world.streams.partition_of("s", topic.encode())
+    return await history_of(log, topic.encode(), field, int(since * 1e6), int(world.now * 1e6), entries)
+
+
+async def test_the_payload_is_the_number() -> None:
+    world = made("1", "2.5", "no number", "-3", "true")
+    world.append("9", topic="a/b")
+    found = await looked(world)
+    assert [each.mean for each in found.points] == [1.0, 2.5, -3.0]
+    assert (found.values, found.messages, found.field, found.fields) == (3, 5, "", [])
+    assert [round(each.at_us / 1e6) for each in found.points] == [1_000, 1_001, 1_003]
+    later = await looked(world, since=BEGIN + 1.0)
+    assert [each.mean for each in later.points] == [2.5, -3.0]
+
+
+async def test_a_field_of_an_object_is_the_number() -> None:
+    world = made('{"name": "x", "now": {"t": 20, "on": true}, "h": 5}', '{"now": {"t": 22}, "h": 6}', '{"now": 3}')
+    found = await looked(world)
+    assert (found.field, found.fields) == ("h", ["now"])
+    assert [each.mean for each in found.points] == [5.0, 6.0]
+    inner = await looked(world, "now.t")
+    assert [each.mean for each in inner.points] == [20.0, 22.0]
+    assert (await looked(world, "now.t.more")).points == []
+
+
+async def test_values_of_a_part_of_the_time_are_one_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_history, "MAX_POINTS", 2)
+    found = await looked(made("1", "2", "9", "7"))
+    assert [(each.mean, each.low, each.high, each.values) for each in found.points] == [
+        (1.5, 1.0, 2.0, 2),
+        (8.0, 7.0, 9.0, 2),
+    ]
+
+
+async def test_a_chart_is_of_the_latest_messages_of_a_long_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_history, "MAX_CHARTED", 3)
+    found = await looked(made(*map(str, range(10))))
+    assert [each.mean for each in found.points] == [7.0, 8.0, 9.0]
+    assert round(found.since_us / 1e6) == 1_007, "no earlier one was looked at"
+
+
+async def test_the_fields_that_are_offered_are_not_too_many() -> None:
+    many = "{" + ",".join(f'"f{at}": {at}' for at in range(100)) + "}"
+    assert len((await looked(made(many))).fields) == topic_history.MAX_FIELDS
+
+
+async def test_a_topic_without_messages_has_no_points() -> None:
+    assert (await looked(made())).points == []
