@@ -30,6 +30,9 @@ LONGEST_S = 10.0
 
 GRACE_S = 1.0
 
+PATIENCE_S = 15.0
+"""How long a client waits for a sign of its node: it has no other one, and a busy machine may let it wait."""
+
 
 class NodesTorture:
     """`serve` is the command of the broker."""
@@ -60,6 +63,7 @@ class NodesTorture:
             ],
             [Consumer(f"consumer{place}") for place in range(NUMBER)],
             self._probers,
+            patience_s=PATIENCE_S,
         )
         self._takeovers = Takeovers(ports, self._random)
         self._races = [Race(f"r{at}", ports[at], ports[(at + 1) % NUMBER]) for at in range(NUMBER)]

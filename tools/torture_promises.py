@@ -59,8 +59,8 @@ class Result:
 
 
 class Promises:
-    """`ports` says where a client connects, by its name: at one after the other, until one accepts it. Some
-    clients are stubborn, by their names."""
+    """`ports` says where a client connects, by its name: at one after the other, until one accepts it. Without a
+    sign of it for `patience_s` it tries the next one; some clients are stubborn, by their names."""
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class Promises:
         consumers: Sequence[Consumer],
         probers: Sequence[Prober],
         others: Sequence[Client] = (),
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._ports = ports
         self._publishers = publishers
@@ -77,6 +78,7 @@ class Promises:
         self._consumers = consumers
         self._probers = probers
         self._watcher = Subscriber("watcher", 2, "wills/#", version=5)
+        self._patience_s = patience_s
         self._takers: list[Client] = [*subscribers, self._watcher, *consumers, *probers, *others]
         self._wills_expected: set[int] = set()
         self._wills_possible: set[int] = set()
@@ -113,7 +115,7 @@ class Promises:
 
     async def _keep_talking(self, client: Client) -> None:
         is_publisher = isinstance(client, Publisher)
-        patience_s = STUBBORN_S if client.name.endswith("0-qos1") else PATIENCE_S
+        patience_s = STUBBORN_S if client.name.endswith("0-qos1") else self._patience_s
         while not self._is_over:
             with contextlib.suppress(*BROKEN):
                 async with self._connected(client.name, client.version, patience_s) as link:
@@ -137,7 +139,7 @@ class Promises:
             async with contextlib.AsyncExitStack() as stack:
                 try:
                     opening = Link.open(port, name, version, patience_s, will)
-                    async with asyncio.timeout(PATIENCE_S):
+                    async with asyncio.timeout(self._patience_s):
                         link = await stack.enter_async_context(opening)
                 except BROKEN:
                     await asyncio.sleep(PAUSE_S)

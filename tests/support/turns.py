@@ -50,7 +50,11 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
         ),
     ),
     # Programs of others. Each day has `test_matrix`, with each library.
-    (("interop/test_asyncapi.py",), ("interop/test_google_system.py",)),
+    (
+        ("interop/test_asyncapi.py",),
+        ("interop/test_google_system.py",),
+        ("interop/test_matrix_over_nodes.py",),
+    ),
     # Benchmarks and the generators of test data, which no user has. Their quick tests run each day.
     (
         ("unit/bench/test_guard.py", "unit/bench/test_queues.py", "unit/bench/test_entrants.py"),
