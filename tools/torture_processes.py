@@ -40,7 +40,7 @@ async def get(port: int, path: str) -> tuple[int, bytes]:
                 return int(head.split()[1]), body
             finally:
                 writer.close()
-    except (OSError, IndexError):
+    except (OSError, IndexError, ValueError):  # something else may have the port
         return 0, b""
 
 

@@ -28,6 +28,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["asyncio"])]
 
 Start = Callable[[str], Awaitable[Machine]]
 
+TOLD_WITHIN_S = 30.0
+"""Far more than an alarm takes."""
+
 
 @pytest.fixture
 def servers() -> MemoryServers:
@@ -404,25 +407,26 @@ async def test_figures_sys_topics_and_an_alarm_tell_of_the_cluster(start: Start,
             if alarm == CLUSTER_WEAK:
                 told.append((active, detail))
 
+    async def told_times(number: int) -> None:
+        async with asyncio.timeout(TOLD_WITHIN_S):
+            while len(told) < number:
+                await asyncio.sleep(0.05)
+
     a = await start("a")
     a.listeners.append(Ears())
     await a.serves()
-    while not told:
-        await asyncio.sleep(0.05)
+    await told_times(1)
     assert told == [(True, "no other machine follows, so none could take over")]
     await start("b")
-    while len(told) < 2:
-        await asyncio.sleep(0.05)
+    await told_times(2)
     assert told[-1] == (False, "")
     servers.away = ("n2",)
-    while len(told) < 3:
-        await asyncio.sleep(0.05)
+    await told_times(3)
     assert told[-1] == (True, "the log has fewer than three copies, for servers of the engine are away: n2")
     values = a.figures.values()
     assert values["cluster_servers_away"] == 1.0
     servers.away = ()
-    while len(told) < 4:
-        await asyncio.sleep(0.05)
+    await told_times(4)
     assert told[-1] == (False, "")
     values = a.figures.values()
     assert values["cluster_serving"] == [({"machine": "a"}, 1.0)]
