@@ -70,9 +70,10 @@ def test_a_broker_that_is_not_installed_does_not_join(
 
 def test_without_a_compiled_build_its_variants_are_told_to_be_absent(home: Path) -> None:
     told: list[str] = []
-    assert [spec.name for spec in entrants.ours(home, None, told.append)] == ["mqttlite-pure"]
+    assert [spec.name for spec in entrants.ours(home, None, told.append)] == ["mqttlite-pure", "mqttlite-memory"]
     assert told == ["mqttlite: there is no compiled build"]
-    assert [spec.name for spec in entrants.ours(home, home, told.append)] == ["mqttlite-pure", "mqttlite"]
+    all_three = ["mqttlite-pure", "mqttlite", "mqttlite-memory"]
+    assert [spec.name for spec in entrants.ours(home, home, told.append)] == all_three
 
 
 def test_the_compiled_build_is_made_again_when_the_source_changes_and_only_then(
