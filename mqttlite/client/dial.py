@@ -7,7 +7,7 @@ import asyncio
 import errno
 import socket
 import ssl
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from mqttlite.client.authentication import Exchange
 from mqttlite.client.connection import Connection
@@ -26,9 +26,6 @@ from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Auth, Connack
 from mqttlite.wire.reason_codes import ReasonCode
-
-NEXT_ADDRESS_S: Final = 0.25
-"""How long one address of a name may take before the next one is tried, too: what RFC 8305 recommends."""
 
 _PLAIN_ANSWERS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 """OpenSSL's reasons where the other side's first bytes are not TLS."""
@@ -101,19 +98,9 @@ async def _open(options: Options) -> Connection:
         await _open_websocket(options, protocol, name)
     else:
         await loop.create_connection(
-            lambda: protocol,
-            *(options.hostname, options.port),
-            ssl=options.tls,
-            server_hostname=name,
-            **_patience_of(loop),
+            lambda: protocol, options.hostname, options.port, ssl=options.tls, server_hostname=name
         )
     return connection
-
-
-def _patience_of(loop: asyncio.AbstractEventLoop) -> dict[str, Any]:
-    """How to go through the addresses of one name: of the machines of a cluster, one may not even refuse. uvloop tries
-    the next address only if it does."""
-    return {"happy_eyeballs_delay": NEXT_ADDRESS_S} if isinstance(loop, asyncio.BaseEventLoop) else {}
 
 
 async def _open_websocket(options: Options, protocol: asyncio.Protocol, name: str | None) -> None:
@@ -124,7 +111,6 @@ async def _open_websocket(options: Options, protocol: asyncio.Protocol, name: st
         *(options.hostname, options.port),
         ssl=options.tls,
         server_hostname=name,
-        **_patience_of(asyncio.get_running_loop()),
     )
     try:
         await web.opened

@@ -219,6 +219,7 @@ async def test_mosquitto_says_nothing_that_we_do_not(rig: Rig, tmp_path: Path) -
         "alarms/push",
         "alarms/bridges",
         "alarms/cluster",
+        "alarms/documents",
         "alarms/nodes",
         "alarms/standstill",
         "logins/jailed",

@@ -566,8 +566,8 @@ async def test_a_client_that_says_all_and_leaves_is_heard_at_every_node(fleet: F
             us.send(Disconnect())
             await us.close()
             assert await witness.message() == (f"t/{broker.port}/{number}", b"x")
-    await until(lambda: not nodes_of(a).locating._pipes._ends and not is_online(a, "us"))
-    assert not nodes_of(b).locating._pipes._ends
+    await until(lambda: not nodes_of(a).locating.passing._pipes._ends and not is_online(a, "us"))
+    assert not nodes_of(b).locating.passing._pipes._ends
 
 
 async def test_a_link_that_waits_for_its_turn_is_paused_by_its_pipe_alone(fleet: Fleet, rig: Rig, air: Air) -> None:

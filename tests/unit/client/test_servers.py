@@ -86,25 +86,3 @@ async def test_a_client_that_is_sent_to_another_server_goes_there() -> None:
         servers = [f"127.0.0.1:{first}", f"127.0.0.1:{second}"]
         async with Client(servers, min_reconnect_delay=0.001, on_reconnected=lambda _present: again.set()):
             await again.wait()
-
-
-async def test_an_address_of_a_name_that_does_not_answer_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def serve(peer: Peer) -> None:
-        await peer.welcome()
-        await peer.goodbye()
-
-    async with broker(serve) as port:
-        with socket.socket() as silent, socket.socket() as first, socket.socket() as second:
-            silent.bind(("127.0.0.2", port))
-            silent.listen(0)
-            for each in (first, second):  # they fill its queue: the next one gets no answer
-                each.setblocking(False)
-                each.connect_ex(("127.0.0.2", port))
-
-            async def found(*_: object, **__: object) -> list[tuple[object, ...]]:
-                kind = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, ""
-                return [(*kind, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
-
-            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", found)
-            async with Client("machines.example", port, timeout=8):
-                pass
