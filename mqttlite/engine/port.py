@@ -228,7 +228,8 @@ class Engine(Protocol):
         """Write the file of a name to `path`, which appears when it is whole and its digest is right.
 
         A broken connection makes it go on where it was, and so does another call for the same file and path: what came
-        is kept beside `path`, also when this process ends. Raises `NoSuchFile`, `FileDamaged`, and OSError.
+        is kept beside `path`, also when this process ends, but not if the disk is full. Raises `NoSuchFile`,
+        `FileDamaged`, and OSError.
         """
         ...
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from io import BufferedIOBase
 from pathlib import Path
 from secrets import token_hex
-from typing import Final, TypeVar, final
+from typing import Final, ParamSpec, TypeVar, final
 
 import msgspec
 
@@ -25,6 +25,7 @@ from mqttlite.engine.nats.tail import Tail, Waiting
 from mqttlite.engine.port import EngineUnavailable, FileDamaged, NoSuchFile
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 CHUNK_BYTES: Final = 512 * 1024
 """One in memory at a time when storing; as much as the largest part of a record."""
@@ -104,19 +105,19 @@ class NatsFiles:
         if description is None:
             raise NoSuchFile(name)
         while True:
-            part = await asyncio.to_thread(Part, path, description.nuid)
+            part = await _on_disk(Part, path, description.nuid)
             was_begun = part.chunks > 0
             try:
                 await self._receive(description, part)
                 if DIGEST + base64.urlsafe_b64encode(part.digest).decode() == description.digest:
-                    await asyncio.to_thread(part.finish)
+                    await _on_disk(part.finish)
                     return
-                part.discard()
+                await _on_disk(part.discard)
             except FileDamaged:
-                part.discard()
+                await _on_disk(part.discard)
                 raise
             finally:
-                part.close()
+                await _on_disk(part.close)
             if not was_begun:  # otherwise it may be the disk here that has damaged it
                 raise FileDamaged(name)
 
@@ -128,17 +129,19 @@ class NatsFiles:
         await self._purge(self._chunks(description.nuid))
 
     async def _receive(self, description: _Description, part: Part) -> None:
-        """Get the chunks that are missing. A reader that does not get on looks whether it still can."""
+        """Get the chunks that are missing. A reader that does not get on looks whether it still can. The engine may
+        have been away: only chunks that are gone while the file is there are damage."""
         if part.chunks >= description.chunks:
             return
-        messages = Tail(self._connection, self._stream, self._chunks(description.nuid), part.sequence + 1).messages()
+        subject = self._chunks(description.nuid)
+        messages = Tail(self._connection, self._stream, subject, part.sequence + 1).messages()
         moved_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(PATIENCE_S) as patience:
                 async for message in messages:
                     if isinstance(message, Waiting):
                         continue
-                    await asyncio.to_thread(part.add, message.data, message.sequence)
+                    await _on_disk(part.add, message.data, message.sequence)
                     if part.chunks == description.chunks:
                         return
                     moved_at = asyncio.get_running_loop().time()
@@ -147,9 +150,12 @@ class NatsFiles:
             pass
         finally:
             await messages.aclose()
-        present = await self._description(description.name)
+        found = await self._insist(lambda: info_of(self._connection, self._stream, subject))
+        present = await self._description(description.name)  # after the chunks: another transfer removes them later
         if present is not None and present.nuid == description.nuid:
-            raise FileDamaged(description.name)
+            if found.state.subjects.get(subject, 0) < description.chunks:
+                raise FileDamaged(description.name)
+            raise self._connection.unavailable(f"nothing of the file {description.name!r} came for {PATIENCE_S:g} s")
         raise self._connection.unavailable(f"the file {description.name!r} was replaced while it was read")
 
     async def _store(self, subject: str, payload: bytes, last: int) -> int:
@@ -221,6 +227,15 @@ class NatsFiles:
 
     def _meta(self, name: str) -> str:
         return f"$O.{self._bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+
+async def _on_disk(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Work in a thread. A transfer that is cancelled ends after it, so that nothing touches the files any more."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait({running})
 
 
 def _read_chunk(file: BufferedIOBase, digest: "hashlib._Hash") -> bytes:

@@ -1,17 +1,23 @@
 """What has come of a file from the engine. It is kept, so that a transfer goes on where it was, also after a restart.
 
 Beside it a note says which file it is of, and how far it goes. Invariants: nobody sees the file before it is whole and
-has its digest; a part that is damaged, or of another file, is begun again. The methods wait for the disk.
+has its digest; a part that is damaged, or of another file, is begun again; nobody else may read a part; a full disk
+keeps none. The methods wait for the disk.
 """
 
+import errno
 import hashlib
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Final, final
 
 import msgspec
+
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says when the disk is full. The part is what may have filled it."""
 
 
 class _Note(msgspec.Struct):
@@ -35,7 +41,7 @@ class Part:
         self._note = _Note(nuid, 0, 0, 0)
         found = self._read_note()
         if found is None or found.nuid != nuid or not self._take_up(found):
-            self._file: BufferedIOBase = open(self._part_path, "wb")  # noqa: SIM115 closed by `close`
+            self._file: BufferedIOBase = open(self._part_path, "wb", opener=_private)  # noqa: SIM115 closed by `close`
 
     @property
     def chunks(self) -> int:
@@ -55,21 +61,25 @@ class Part:
     def add(self, chunk: bytes, sequence: int) -> None:
         """The next chunk has come."""
         note = self._note
-        self._file.write(chunk)
-        self._file.flush()
-        self._digest.update(chunk)
-        self._note = _Note(note.nuid, note.chunks + 1, note.size + len(chunk), sequence)
-        self._note_path.write_bytes(msgspec.json.encode(self._note))
+        with self._room():
+            self._file.write(chunk)
+            self._file.flush()
+            self._digest.update(chunk)
+            self._note = _Note(note.nuid, note.chunks + 1, note.size + len(chunk), sequence)
+            with open(self._note_path, "wb", opener=_private) as file:
+                file.write(msgspec.json.encode(self._note))
 
     def finish(self) -> None:
         """All is here: let the file appear."""
-        os.fsync(self._file.fileno())
+        with self._room():
+            os.fsync(self._file.fileno())
         os.replace(self._part_path, self._path)
         self.discard()
 
     def close(self) -> None:
         """The transfer ends, for now. What is here stays."""
-        self._file.close()
+        with suppress(OSError):  # of what was not written; the note does not count it
+            self._file.close()
         if not self.chunks:
             self.discard()
 
@@ -80,6 +90,16 @@ class Part:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """If the disk is full, nothing stays."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in FULL:
+                self.discard()
+            raise
+
     def _read_note(self) -> _Note | None:
         try:
             return msgspec.json.decode(self._note_path.read_bytes(), type=_Note)
@@ -89,7 +109,7 @@ class Part:
     def _take_up(self, note: _Note) -> bool:
         """Go on behind what is here. False if it is less than the note says."""
         try:
-            file = open(self._part_path, "r+b")  # noqa: SIM115 closed by `close`
+            file = open(self._part_path, "r+b", opener=_private)  # noqa: SIM115 closed by `close`
         except OSError:
             return False
         if file.seek(0, os.SEEK_END) < note.size:
@@ -101,3 +121,10 @@ class Part:
             self._digest.update(some)
         self._file, self._note = file, note
         return True
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only this user may read, also one that was there."""
+    number = os.open(path, flags, 0o600)
+    os.fchmod(number, 0o600)
+    return number

@@ -8,7 +8,6 @@ Invariant: what `content` returns has the digest that the value of the key tells
 
 import asyncio
 import hashlib
-import os
 import secrets
 import tempfile
 import time
@@ -175,10 +174,7 @@ def digest_of(name: str, content: bytes) -> str:
 
 @contextmanager
 def _temporary() -> Iterator[Path]:
-    """A file that only this user may read."""
-    number, name = tempfile.mkstemp(prefix="mqttlite-")
-    os.close(number)
-    try:
-        yield Path(name)
-    finally:
-        os.unlink(name)
+    """A place for a file in a folder that only this user may read. The folder goes afterwards, with what a fetch that
+    broke off has left beside the file."""
+    with tempfile.TemporaryDirectory(prefix="mqttlite-") as folder:
+        yield Path(folder) / "document"

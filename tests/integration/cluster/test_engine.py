@@ -2,11 +2,13 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import pytest
 
 from mqttlite.engine.memory import MemoryServers
@@ -20,6 +22,7 @@ from mqttlite.engine.port import (
     EngineUnfit,
     Entry,
     Fenced,
+    FileDamaged,
     LogFull,
     NoSuchFile,
     Record,
@@ -366,7 +369,7 @@ async def test_a_transfer_that_ended_goes_on_where_it_was(
 
     def counted(part: files.Part, chunk: bytes, sequence: int) -> None:
         if len(came) == 3:
-            raise OSError("the disk is full")
+            raise OSError("the disk fails")
         came.append(len(chunk))
         add(part, chunk, sequence)
 
@@ -374,7 +377,7 @@ async def test_a_transfer_that_ended_goes_on_where_it_was(
     try:
         await engine.put_file("snapshot", tmp_path / "sent")
         monkeypatch.setattr(files.Part, "add", counted)
-        with pytest.raises(OSError, match="full"):
+        with pytest.raises(OSError, match="fails"):
             await engine.get_file("snapshot", tmp_path / "got")
         assert sorted(os.listdir(tmp_path)) == ["got.part", "got.part.note", "sent"]
         if is_damaged:
@@ -389,6 +392,53 @@ async def test_a_transfer_that_ended_goes_on_where_it_was(
     assert (tmp_path / "got").read_bytes() == content
     assert sorted(os.listdir(tmp_path)) == ["got", "sent"]
     assert len(came) - 4 == (2 + 5 if is_damaged else 2), "a damaged one comes again as a whole"
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_a_fetch_that_stalls_keeps_what_came_unless_chunks_are_gone(
+    nats_servers: NatsServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gone: bool
+) -> None:
+    from mqttlite.engine.nats import files
+
+    options = options_of(nats_servers)
+    content = os.urandom(4 * files.CHUNK_BYTES)
+    (tmp_path / "sent").write_bytes(content)
+    messages, close = files.Tail.messages, files.Part.close
+    threads: list[threading.Thread] = []
+
+    def closed(part: files.Part) -> None:
+        threads.append(threading.current_thread())
+        close(part)
+
+    async def stalled(tail: files.Tail) -> AsyncGenerator[object, None]:
+        came = 0
+        async with aclosing(messages(tail)) as found:
+            async for message in found:
+                yield message
+                came += not isinstance(message, files.Waiting)
+                if came == 2:
+                    await asyncio.Event().wait()
+
+    engine = await NatsEngine.open_bucket(options, 1)
+    try:
+        await engine.put_file("snapshot", tmp_path / "sent")
+        if is_gone:
+            connection, stream = engine._connection, engine._files._stream
+            await connection.ask_api(f"STREAM.MSG.DELETE.{stream}", {"seq": 4}, msgspec.Raw)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "PATIENCE_S", 1.0)
+            patch.setattr(files.Tail, "messages", stalled)
+            patch.setattr(files.Part, "close", closed)
+            with pytest.raises(FileDamaged if is_gone else EngineUnavailable):
+                await engine.get_file("snapshot", tmp_path / "got")
+        assert sorted(os.listdir(tmp_path)) == (["sent"] if is_gone else ["got.part", "got.part.note", "sent"])
+        assert threading.current_thread() not in threads
+        if not is_gone:
+            await engine.get_file("snapshot", tmp_path / "got")
+            assert (tmp_path / "got").read_bytes() == content
+    finally:
+        await engine.close()
+        await forget_cluster(options)
 
 
 async def test_an_empty_file_comes_back(engine: Engine, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +13,11 @@ import msgspec
 import pytest
 
 from mqttlite.engine.memory import MemoryEngine, MemoryServers, Outcome
-from mqttlite.engine.port import EngineUnfit
+from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 from mqttlite.extensions.nodes import bucket as bucket_module
 from mqttlite.extensions.nodes import refused
 from mqttlite.extensions.nodes import shared as shared_module
-from mqttlite.extensions.nodes.bucket import FILES, KEYS
+from mqttlite.extensions.nodes.bucket import FILES, KEYS, Bucket
 from mqttlite.extensions.nodes.known_file import KNOWN_FILE
 from mqttlite.extensions.nodes.shared import SharedDocuments
 from mqttlite.files.atomic_file import save
@@ -756,3 +757,24 @@ async def test_a_document_without_a_file_for_a_while_has_what_was_changed_meanwh
     await b.has("blue")
     assert a.text == "blue"
     assert not (b.folder / "colours.refused").exists()
+
+
+async def test_a_fetch_of_a_document_that_breaks_off_leaves_nothing_and_nobody_else_may_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+
+    async def break_off(engine: MemoryEngine, name: str, path: Path) -> None:
+        modes.append(path.parent.stat().st_mode & 0o777)
+        for kept in (f"{path.name}.part", f"{path.name}.part.note"):
+            path.with_name(kept).write_bytes(b"user:hash")
+        raise EngineUnavailable("broken off")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    bucket = Bucket(MemoryEngine(MemoryServers()), "a")
+    found = await bucket.put("users", bytes(bucket_module.MAX_INLINE_BYTES + 1), "epoch", 1, 0)
+    monkeypatch.setattr(MemoryEngine, "get_file", break_off)
+    with pytest.raises(EngineUnavailable):
+        await bucket.content(found)
+    assert modes == [0o700]
+    assert os.listdir(tmp_path) == []
