@@ -50,8 +50,14 @@ class _Replica(msgspec.Struct, frozen=True):
 
     name: str
     offline: bool = False
+    current: bool = True
     active: int = 0
-    """How long ago it was heard of, in nanoseconds: a leader speaks to it each second."""
+    """How long ago it was heard of, in nanoseconds: a leader speaks to it each second. 0: never since it leads."""
+
+    @property
+    def is_away(self) -> bool:
+        """A new leader has never heard of the one before it, which was lost, and does not call it offline."""
+        return self.offline or self.active > AWAY_NS or (self.active == 0 and not self.current)
 
 
 class _Cluster(msgspec.Struct, frozen=True):
@@ -70,7 +76,7 @@ class StreamInfo(msgspec.Struct):
     def away(self) -> tuple[str, ...]:
         """The servers whose copies are missing now."""
         replicas = self.cluster.replicas or ()
-        return tuple(sorted(each.name for each in replicas if each.offline or each.active > AWAY_NS))
+        return tuple(sorted(each.name for each in replicas if each.is_away))
 
 
 async def ensure_stream(connection: NatsConnection, name: str, subject: str, max_bytes: int, **more: object) -> None:
