@@ -18,6 +18,9 @@ from tools.torture_queues import delivered
 
 NAME = "fought"
 PAUSE_S = 0.005
+TAKEOVER_S = 2.0
+"""The longest that a takeover of a fight may take on average: many times what it takes on a busy machine."""
+
 SETTLE_S = 3.0
 """So long after nodes have met, one session of each client is left."""
 
@@ -47,8 +50,9 @@ class Takeovers:
         feeding = asyncio.create_task(self._feed())
         fighting = [asyncio.create_task(self._fight(port)) for port in self.ports]
         try:
-            while self.connects < goal:
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(count * TAKEOVER_S):
+                while self.connects < goal:
+                    await asyncio.sleep(0.01)
             self._is_over = True
             await feeding
             with contextlib.suppress(TimeoutError):

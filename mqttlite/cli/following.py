@@ -1,7 +1,7 @@
 """Asks all nodes again and again what became of the messages of a filter, for `why --follow`.
 
 Which nodes there are says the one that is asked; each traces the messages that come by it. Invariant: an outcome is
-printed once, and a node that does not answer is named once, until it answers again.
+printed once, and a node that is away or does not answer is named once, until it answers again.
 """
 
 import json
@@ -26,6 +26,8 @@ class Following:
         self._after: Final[dict[str | None, int]] = {}
         """By node: how far its outcomes are known. None: the broker that is asked."""
         self._silent: Final[set[str]] = set()
+        self._is_alone: bool = False
+        """Whether it was said that the other nodes are not known."""
 
     def look(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """What is new, with the node that says it: empty where one node alone is followed. Raises `Unreachable` if the
@@ -36,8 +38,10 @@ class Following:
 
     def _of_others(self) -> dict[str | None, dict[str, Any]]:
         found: dict[str | None, dict[str, Any]] = {}
-        for node in self._others():
+        for node, missing in self._others():
             try:
+                if missing:
+                    raise Unreachable(missing)
                 found[node] = self._ask(replace(self._where, node=node), node)
                 self._silent.discard(node)
             except Unreachable as error:
@@ -47,13 +51,19 @@ class Following:
                     click.echo(f"Node {node} is not followed: {error}", err=True)
         return found
 
-    def _others(self) -> list[str]:
+    def _others(self) -> list[tuple[str, str]]:
+        """The other nodes, each with why it cannot be asked; empty if it can."""
         if self._where.node is not None:
             return []
         answer = ask(self._where, "/nodes", self._timeout_s)
-        if answer.status != 200:  # a metrics port knows no other node
-            return []
-        return [each["name"] for each in json.loads(answer.body)["items"] if each["state"] == "connected"]
+        if answer.status == 200:
+            self._is_alone = False
+            items = json.loads(answer.body)["items"]
+            return [(each["name"], "" if each["state"] == "connected" else _reason(each)) for each in items]
+        if answer.status != 404 and not self._is_alone:  # 404: a metrics port knows no other node
+            self._is_alone = True
+            click.echo(f"No other node is followed: {answer.sentence}", err=True)
+        return []
 
     def _ask(self, where: Place, node: str | None) -> dict[str, Any]:
         after = self._after.get(node)
@@ -67,3 +77,8 @@ class Following:
             raise Unreachable("The answer is no JSON; is that the metrics port or the gateway of a broker?") from None
         self._after[node] = found["latest"]
         return found
+
+
+def _reason(node: dict[str, Any]) -> str:
+    """Why a node is not connected."""
+    return node.get("reason") or f"it is {node['state']}"

@@ -46,7 +46,7 @@ class SharedDocument:
         content here, which was changed while no node could be asked, and of that in NATS (the same content if there is
         none); without it, such a change is refused."""
         self.name: Final = name
-        self.check: Final = check
+        self._check: Final = check
         self.replace: Final = replace
         self.reload: Final = reload
         self.path: Path | None = path
@@ -60,6 +60,13 @@ class SharedDocument:
         """Whether the content was made by this start, for there was none: that of another node takes its place."""
         self.agreeing: Agreeing | None = None
         """None for a broker alone."""
+
+    def check(self, content: bytes) -> None:
+        """Raises ValueError with a sentence for content that cannot be used; in a thread."""
+        try:
+            self._check(content)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
 
     async def agree(self, content: bytes) -> None:
         """Give a change to the other nodes. Raises `NotAgreed`: then it may not be made here."""

@@ -2,7 +2,8 @@
 
 Requests are handled one after another. Each changes a copy of the state, which is used after all nodes have agreed and
 it is saved. Invariants: a confirmed change is on disk, and a change that is refused or cannot be saved never holds; a
-file that somebody has edited is used or left alone, and never overwritten by what was there before.
+file that somebody has edited is used or left alone, and never overwritten by what was there before. A request whose
+sender was let in by users and rules that an edit or another node has replaced since is refused.
 """
 
 import asyncio
@@ -73,6 +74,8 @@ class Busy(Exception):
 class _Request(NamedTuple):
     client_id: str
     payload: bytes
+    replacements: int
+    """How often the state had been replaced from elsewhere when the sender was let in."""
     answer: asyncio.Future[list[Json]] | None = None
     """Receives the responses instead of a client."""
 
@@ -97,6 +100,9 @@ class ControlTopic(SimpleSink):
         self._save: Final = save_file
         self._seen: Version = NO_FILE
         """The version of the file when it was found to be what is in force."""
+        self._known: State = rules.state
+        self._replacements: int = 0
+        """How often somebody else has replaced the state: an edit of the file, or another node."""
         self._requests: Final[deque[_Request]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -108,7 +114,7 @@ class ControlTopic(SimpleSink):
         return [planned_sink(TITLE, SENT)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        if self._put(_Request(source.client_id, message.payload)):
+        if self._put(_Request(source.client_id, message.payload, self._count_replacements())):
             tally.sent += 1
         else:
             tally.drop(QUEUE_FULL)
@@ -125,7 +131,7 @@ class ControlTopic(SimpleSink):
     async def execute(self, payload: bytes, who: str) -> list[Json]:
         """The responses to commands of a caller that is not a client. Raises `Busy`."""
         answer: asyncio.Future[list[Json]] = asyncio.get_running_loop().create_future()
-        if not self._put(_Request(who, payload, answer)):
+        if not self._put(_Request(who, payload, self._count_replacements(), answer)):
             raise Busy
         return await answer
 
@@ -157,15 +163,19 @@ class ControlTopic(SimpleSink):
     async def _handle(self, request: _Request) -> None:
         async with self._document.lock:
             edited = await self._use_edited()
+            refusal = ""
+            if self._count_replacements() != request.replacements:  # the sender may have lost the right to send it
+                refusal = f"{self._path.name} was edited and is in force now: send the command again"
+                _log.info("dynamic security: a request of client %r is refused: %s", request.client_id, refusal)
             change = Change(self._rules.state)
-            responses = await self._responses(request, change)
+            responses = await self._responses(request, change, refusal)
             if change.changed:
                 error = edited or await self._keep(change.state)
                 if error:
                     change.kicked.clear()
                     responses = [{"command": each["command"], "error": error} for each in responses]
                 else:
-                    self._rules.state = change.state
+                    self._rules.state = self._known = change.state
                     self._port.apply()
         payload = json.dumps({"responses": responses}, ensure_ascii=False, separators=(",", ":")).encode()
         if request.answer is not None:
@@ -176,7 +186,14 @@ class ControlTopic(SimpleSink):
         if change.kicked:
             await self._port.kick(frozenset(change.kicked))
 
-    async def _responses(self, request: _Request, change: Change) -> list[Json]:
+    def _count_replacements(self) -> int:
+        if self._rules.state is not self._known:
+            self._known = self._rules.state
+            self._replacements += 1
+        return self._replacements
+
+    async def _responses(self, request: _Request, change: Change, refusal: str) -> list[Json]:
+        """`refusal` is why no command is carried out; empty if they are."""
         if len(request.payload) > MAX_REQUEST_BYTES:
             return [_failure("Unknown command", f"Payload too large: {MAX_REQUEST_BYTES} bytes at most", None)]
         try:
@@ -188,9 +205,9 @@ class ControlTopic(SimpleSink):
             return [_failure("Unknown command", "Invalid/missing commands", None)]
         if len(items) > MAX_COMMANDS:
             return [_failure("Unknown command", f"Too many commands: {MAX_COMMANDS} at most", None)]
-        return [await self._response(item, request.client_id, change) for item in items]
+        return [await self._response(item, request.client_id, change, refusal) for item in items]
 
-    async def _response(self, item: Any, client_id: str, change: Change) -> Json:
+    async def _response(self, item: Any, client_id: str, change: Change, refusal: str) -> Json:
         if not isinstance(item, dict):
             return _failure("Unknown command", "Command not an object", None)
         command = item.get("command")
@@ -202,6 +219,8 @@ class ControlTopic(SimpleSink):
         name = NAME_OF.get(command.lower())
         if name is None:
             return _failure(command, "Unknown command", correlation)
+        if refusal:
+            return _failure(name, refusal, correlation)
         try:
             password = await self._password(item) if name in SETS_PASSWORD else None
             if name in WRITERS and change.state is self._rules.state:

@@ -25,7 +25,7 @@ _HEADER: Final = (
 
 _MOVES: Final = ("QUEUE", "FROM", "TO", "MESSAGES")
 
-_DOCUMENTS: Final = ("DOCUMENT", "REVISION", "STATE", "REFUSED", "REASON")
+_DOCUMENTS: Final = ("DOCUMENT", "REVISION", "STATE", "REFUSED", "REASON", "KEPT")
 
 _OF_NEWER: Final = ("clients", "sessions", "received_per_s", "sent_per_s")
 """What a broker does not say that is still to be upgraded."""
@@ -65,7 +65,8 @@ def list_nodes(as_json: bool, client: Asker) -> None:
 @remote_options
 def list_documents(as_json: bool, client: Asker) -> None:
     """List what all nodes have of what operators change at run time, such as users and bans: the revision that this
-    node has, whether it is that of all, how many changes of this node were refused, and what is wrong."""
+    node has, whether it is that of all, how many changes of this node were refused, what is wrong, and
+    the file with the latest edit that was refused."""
     found = client.ask("GET", "nodes", "documents")
     rows = [
         (
@@ -74,6 +75,7 @@ def list_documents(as_json: bool, client: Asker) -> None:
             "current" if each["current"] else "behind",
             each["refused"],
             each["reason"] or "-",
+            each.get("kept") or "-",
         )
         for each in found["items"]
     ]

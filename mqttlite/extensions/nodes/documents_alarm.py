@@ -22,8 +22,9 @@ class DocumentsAlarm:
         self._on_alarm: Final = on_alarm
         self._since: Final[dict[str, float]] = {}
         """By document: since when it differs."""
-        self._kept: Final[dict[str, tuple[str, float]]] = {}
-        """By document: the file with the latest edit that was refused, and when that was seen."""
+        self._refused: Final[dict[str, tuple[int, float]]] = {}
+        """By document: how many edits were refused, and when the latest was seen. A new one may have the file name of
+        one before it, which somebody has removed."""
         self._told = ""
 
     def look(self, documents: Iterable[DocumentState], now: float) -> None:
@@ -36,13 +37,13 @@ class DocumentsAlarm:
     def _sentences(self, documents: Iterable[DocumentState], now: float) -> Iterable[str]:
         for each in documents:
             name = each.name
-            if each.kept and self._kept.get(name, ("", 0.0))[0] != each.kept:
-                self._kept[name] = each.kept, now
+            if self._refused.get(name, (0, 0.0))[0] != each.refused_edits:
+                self._refused[name] = each.refused_edits, now
             if each.current:
                 self._since.pop(name, None)
             elif now - self._since.setdefault(name, now) >= LASTS_S:
                 reason = each.reason or "it is compared with that of the other nodes"
                 yield f"{name} is not known to be that of all nodes: {reason}."
-            kept, at = self._kept.get(name, ("", 0.0))
-            if kept and now - at < REFUSED_S:
-                yield f"An edit of {name} was refused, for it was of an older revision: it is in {kept}."
+            count, at = self._refused.get(name, (0, 0.0))
+            if count and each.kept and now - at < REFUSED_S:
+                yield f"An edit of {name} was refused, for it was of an older revision: it is in {each.kept}."

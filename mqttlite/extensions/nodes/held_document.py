@@ -58,6 +58,8 @@ class DocumentState(msgspec.Struct, kw_only=True):
     """How many changes of it gave way to those of other nodes since the start."""
     kept: str = ""
     """The file with the latest edit here that gave way since the start."""
+    refused_edits: int = 0
+    """How many of the changes that gave way were edits of the file."""
 
 
 class HeldDocument:
@@ -88,6 +90,7 @@ class HeldDocument:
         self.refused: int = 0
         self.kept: str = ""
         """The file with the latest edit that gave way."""
+        self.refused_edits: int = 0
 
     @property
     def name(self) -> str:

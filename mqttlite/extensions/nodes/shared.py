@@ -136,6 +136,7 @@ class SharedDocuments:
                 reason=held.trouble or held.complaint or ("" if held.is_looked_at else self._away),
                 refused=held.refused,
                 kept=held.kept,
+                refused_edits=held.refused_edits,
             )
             for name, held in sorted(self._held.items())
             if held.document.is_used
@@ -432,6 +433,7 @@ class SharedDocuments:
         name = "" if path is None else await asyncio.to_thread(keep, path, here.content or b"")
         if await self._replace(held, bucket, found, here):
             held.refused += 1
+            held.refused_edits += 1
             held.kept = name
             kept = f" What was here is in {name}: make its changes again." if name else ""
             _log.error(

@@ -107,14 +107,19 @@ def load(path: Path) -> State:
         raise DynamicSecurityError(f"{path}:{line}: it is not UTF-8") from None
     except ValueError as error:  # a number with thousands of digits
         raise DynamicSecurityError(f"{path}: {error}") from None
-    except RecursionError:
-        raise DynamicSecurityError(f"{path}: it is nested too deeply") from None
     except _Wrong as error:
         raise DynamicSecurityError(f"{path}: {error}") from None
 
 
 def parse(content: bytes) -> State:
-    """What the bytes of a file mean. Raises ValueError, and RecursionError."""
+    """What the bytes of a file mean. Raises ValueError."""
+    try:
+        return _parse(content)
+    except RecursionError:
+        raise _Wrong("it is nested too deeply") from None
+
+
+def _parse(content: bytes) -> State:
     tree = json.loads(content.decode("utf-8-sig"), object_pairs_hook=Object)
     if not isinstance(tree, Object):
         raise _Wrong("it must be a JSON object")

@@ -507,7 +507,7 @@ async def test_a_broken_document_is_named_and_refuses_changes_while_all_else_goe
         await until(lambda: shared.figures()["nodes_shared_current"] == wanted)
         words = ["nodes", "documents", "--data-dir", str(a.data_dir)]
         lines = (await asyncio.to_thread(CliRunner().invoke, main, words)).stdout.splitlines()
-        assert lines[0].split("\t") == ["api-keys", "2", "current", "0", "-"]
+        assert lines[0].split("\t") == ["api-keys", "2", "current", "0", "-", "-"]
         assert lines[3].startswith("topics\t0\tbehind\t0\ttopics in NATS cannot be used")
         listed = (await a.client(Role.VIEWER).get("/api/v1/nodes/documents")).json()["items"]
         assert [(each["name"], each["current"]) for each in listed] == [(label["document"], so) for label, so in wanted]

@@ -453,6 +453,9 @@ def test_a_change_that_cannot_be_saved_is_undone(path: Path) -> None:
     assert desk.rules.state == load(path)
 
 
+EDITED = "dynamic-security.json was edited and is in force now: send the command again"
+
+
 def edit(path: Path, username: str) -> None:
     tree = json.loads(path.read_text())
     tree["clients"].append({"username": username})
@@ -463,11 +466,55 @@ def test_a_command_keeps_what_somebody_has_just_written_into_the_file(path: Path
     desk = Desk(path)
     for by_hand, by_command in (("ann", "bob"), ("cid", "dan")):
         edit(path, by_hand)
-        assert desk.ask({"command": "createClient", "username": by_command}) == [{"command": "createClient"}]
+        create = {"command": "createClient", "username": by_command}
+        assert desk.ask(create) == [{"command": "createClient", "error": EDITED}]
+        assert desk.ask(create) == [{"command": "createClient"}]
     assert set(load(path).clients) == {"admin", "ann", "bob", "cid", "dan"}
     assert load(path) == desk.rules.state
     edit(path, "eve")
+    assert desk.ask({"command": "listClients"}) == [{"command": "listClients", "error": EDITED}]
     assert "eve" in desk.ask({"command": "listClients"})[0]["data"]["clients"]
+
+
+async def test_no_command_is_carried_out_that_was_let_in_before_an_edit_took_force(path: Path) -> None:
+    desk = Desk(path)
+    edit(path, "ann")
+    for number in range(3):  # the last ones wait behind the one that finds the edit
+        desk.put(json.dumps({"commands": [{"command": "createClient", "username": f"c{number}"}]}).encode())
+    over_http = desk.control.execute(
+        b'{"commands": [{"command": "deleteClient", "username": "ann", "correlationData": "7"}, {"command": "x"}]}', "h"
+    )
+    assert await over_http == [
+        {"command": "deleteClient", "error": EDITED, "correlationData": "7"},
+        {"command": "x", "error": "Unknown command"},
+    ]
+    assert [responses for _, responses in desk.heard] == [[{"command": "createClient", "error": EDITED}]] * 3
+    assert set(desk.rules.state.clients) == set(load(path).clients) == {"admin", "ann"}
+
+
+async def test_no_command_is_carried_out_that_waited_while_another_node_replaced_the_users(path: Path) -> None:
+    desk = Desk(path)
+    create = json.dumps({"commands": [{"command": "createClient", "username": "ann"}]}).encode()
+    async with desk.document.lock:
+        asked = asyncio.create_task(desk.control.execute(create, "h"))
+        await asyncio.sleep(0)
+        edit(path, "bob")
+        desk.rules.state = load(path)
+    assert await asked == [{"command": "createClient", "error": EDITED}]
+    assert await desk.control.execute(create, "h") == [{"command": "createClient"}]
+
+
+def test_a_file_that_is_nested_too_deeply_is_a_mistake_as_others(path: Path) -> None:
+    desk = Desk(path)
+    for broken in ("[" * 200_000, '{"of another program": ' + "[" * 700 + "]" * 700 + "}"):
+        with pytest.raises(ValueError, match="it is nested too deeply"):
+            parse(broken.encode())
+        with pytest.raises(ValueError, match="it is nested too deeply"):
+            desk.document.check(broken.encode())
+        path.write_text(broken)
+        (response,) = desk.ask({"command": "createClient", "username": "bob"})
+        assert response["error"] == f"{path.name} was edited and cannot be used: mend it first"
+        assert path.read_text() == broken
 
 
 def test_no_command_overwrites_an_edit_with_a_mistake(path: Path) -> None:
@@ -493,6 +540,8 @@ def test_a_change_during_which_somebody_edits_the_file_is_refused_and_the_edit_s
     assert response == {"command": "createClient", "error": f"{path.name} was edited at the same time: try again"}
     assert set(load(path).clients) == {"admin", "ann"}
     desk.document.agreeing = None
+    (response,) = desk.ask({"command": "createClient", "username": "bob"})
+    assert response == {"command": "createClient", "error": EDITED}
     assert desk.ask({"command": "createClient", "username": "bob"}) == [{"command": "createClient"}]
     assert set(load(path).clients) == {"admin", "ann", "bob"}
 

@@ -6,8 +6,18 @@ from mqttlite.extensions.nodes.held_document import DocumentState
 ACL_BEHIND = "acl is not known to be that of all nodes: NATS is away."
 
 
-def document(name: str = "acl", *, reason: str = "", kept: str = "", is_current: bool = True) -> DocumentState:
-    return DocumentState(name=name, revision=1, current=is_current, reason=reason, refused=0, kept=kept)
+def document(
+    name: str = "acl", *, reason: str = "", kept: str = "", edits: int = 0, refused: int = 0, is_current: bool = True
+) -> DocumentState:
+    return DocumentState(
+        name=name,
+        revision=1,
+        current=is_current,
+        reason=reason,
+        refused=refused,
+        kept=kept,
+        refused_edits=edits,
+    )
 
 
 class Told:
@@ -47,9 +57,17 @@ def test_an_edit_that_was_refused_is_named_for_a_while_with_its_file() -> None:
     told = Told()
     edit = "An edit of acl was refused, for it was of an older revision: it is in acl.refused."
     assert told.look(0.0, document()) == []
-    assert told.look(1.0, document(kept="acl.refused")) == [(True, edit)]
-    assert told.look(REFUSED_S, document(kept="acl.refused")) == []
-    assert told.look(REFUSED_S + 1.0, document(kept="acl.refused")) == [(False, "")]
-    assert told.look(REFUSED_S + 2.0, document(kept="acl.refused-2")) == [
+    assert told.look(1.0, document(kept="acl.refused", edits=1)) == [(True, edit)]
+    assert told.look(REFUSED_S, document(kept="acl.refused", edits=1)) == []
+    assert told.look(REFUSED_S + 1.0, document(kept="acl.refused", edits=1)) == [(False, "")]
+    assert told.look(REFUSED_S + 2.0, document(kept="acl.refused-2", edits=2)) == [
         (True, edit.replace(".refused.", ".refused-2."))
     ]
+
+
+def test_a_refused_edit_is_told_though_its_file_has_the_name_of_one_that_was_removed() -> None:
+    told = Told()
+    first = told.look(0.0, document(kept="acl.refused", edits=1))
+    assert told.look(REFUSED_S, document(kept="acl.refused", edits=1)) == [(False, "")]
+    assert told.look(REFUSED_S + 1.0, document(kept="acl.refused", edits=1, refused=2)) == []  # a change, not an edit
+    assert told.look(REFUSED_S + 2.0, document(kept="acl.refused", edits=2, refused=3)) == first
