@@ -387,6 +387,19 @@ async def test_each_edit_that_is_refused_is_kept(world: World, caplog: pytest.Lo
     assert (b.folder / "colours.refused").read_text() == "green 1"
     assert (b.folder / "colours.refused-2").read_text() == "green 2"
     assert "What was here is in colours.refused-2: make its changes again." in caplog.text
+    assert [(each.refused_edits, each.kept) for each in b.shared.states()] == [(1, "colours.refused-2")]
+
+
+def test_content_that_is_nested_too_deeply_for_its_owner_is_wrong_content() -> None:
+    def check(_: bytes) -> None:
+        raise RecursionError
+
+    async def replace(_: bytes) -> None:
+        raise AssertionError
+
+    document = SharedDocument("colours", check, replace, path=None, lock=asyncio.Lock())
+    with pytest.raises(ValueError, match="it is nested too deeply"):
+        document.check(b"red")
 
 
 def test_the_newest_refused_edits_are_kept_each_once(tmp_path: Path) -> None:
