@@ -28,6 +28,11 @@ class Follower(Protocol):
         ...
 
 
+AHEAD_US: Final = 1_000_000
+"""How far numbers may be ahead of the clock: those of messages that come together rise by one each. Others count for no
+segment, so that retention does not wait for a clock that was ahead."""
+
+
 @final
 class Partition:
     __slots__ = (
@@ -118,7 +123,10 @@ class Partition:
             self.tail_bytes += effects.memory.hold(message, ENTRY_BYTES)
         elif self.tail:
             self.forget(len(self.tail))
-        is_later = self._note_number(message.number)
+        if message.number > now_us + AHEAD_US:  # its clock is ahead: the segments are no help to find its time
+            is_later, self.late_us = self.late_us >= 0, -1
+        else:
+            is_later = self._note_number(message.number)
         return self.segments.add(offset, max(now_us, self._latest), size) or is_later
 
     def _note_number(self, number: int) -> bool:

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from mqttlite.core.message import Message
 from mqttlite.core.question import LoadEntries, LoadPage
 from mqttlite.extensions.streams.limits import SEARCHED
 from mqttlite.extensions.streams.position import Position, Start
@@ -137,3 +138,16 @@ def test_a_stream_that_keeps_less_than_before_is_trimmed_at_the_start() -> None:
     assert world.streams.state("s").size_bytes <= 20_000
     assert 0 < world.streams.state("s").messages < 50
     world.end()
+
+
+def test_a_message_of_a_clock_that_is_ahead_does_not_keep_others() -> None:
+    world = StreamWorld([options(keep_s=1_000)], MemoryStore(pages=True), now=10_000.0)
+    for number in range(600):
+        if number == 100:
+            ahead = Message(b"a", b"from a node whose clock is a day ahead", 1)
+            ahead.number = int((world.now + 86_400) * 1e6)
+            world.streams.append("s", 0, ahead)
+            world.settle()
+        world.append(str(number))
+        world.advance(10.0)
+    assert world.streams.state("s").messages < 200
