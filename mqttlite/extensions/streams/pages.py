@@ -129,11 +129,11 @@ def _chart_of(found: dict[str, Any]) -> dict[str, Any]:
     since, until = (datetime.fromisoformat(found[each]) for each in ("since", "until"))
     took = max((until - since).total_seconds(), 1e-6)
     low, high = min(each["low"] for each in points), max(each["high"] for each in points)
-    room = high - low or 1.0
+    room = high / 2 - low / 2 or 1.0  # of halves: the whole may be infinite
 
     def place(at: str, value: float) -> str:
         across = (datetime.fromisoformat(at) - since).total_seconds() / took
-        return f"{WIDTH * min(max(across, 0.0), 1.0):.1f},{HEIGHT * (1.0 - (value - low) / room):.1f}"
+        return f"{WIDTH * min(max(across, 0.0), 1.0):.1f},{HEIGHT * (1.0 - (value / 2 - low / 2) / room):.1f}"
 
     return {
         "line": " ".join(place(each["at"], each["mean"]) for each in points),

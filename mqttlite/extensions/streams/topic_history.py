@@ -3,7 +3,11 @@
 Invariant: it keeps no payload, and at most `MAX_CHARTED` numbers.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Iterable
+from itertools import islice
+from math import isfinite
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,6 +18,21 @@ from mqttlite.extensions.streams.partition import Partition
 
 MAX_FIELDS: Final = 20
 """How many fields of a payload are offered."""
+
+MAX_PARTS: Final = 1_000
+"""How many parts of a payload are looked at for fields: some tenths of a millisecond."""
+
+MAX_FIELD_NAME: Final = 256
+"""The longest name of a field that is offered: the API takes no longer one."""
+
+MAX_DECODED_BYTES: Final = 65_536
+"""A larger payload has no number here: to decode it would hold up the loop."""
+
+MAX_CHARTED_BYTES: Final = 33_554_432
+"""About the most bytes of messages that are read for one chart: some tenths of a second."""
+
+LOOKED_AT_ONCE: Final = 16
+"""After so many messages of the topic the loop has its turn: some milliseconds of the worst payloads."""
 
 
 class Point(NamedTuple):
@@ -49,7 +68,7 @@ async def history_of(
     field the payload is the number, or else the first of its fields that is one."""
     first = await first_since(partition, since_us, entries)
     offset = begins = max(first, partition.end - MAX_CHARTED)
-    end, messages, latest = partition.end, 0, b"null"
+    end, messages, latest, size = partition.end, 0, b"null", 0
     numbers: list[tuple[int, float]] = []
     while offset < end:
         page, following = await read(partition, offset, MAX_ANSWERED, entries)
@@ -57,15 +76,22 @@ async def history_of(
             since_us = page[0][1].number  # no earlier one is looked at
         offset = following
         for _, message in page:
+            size += message.memory_bytes
             if message.topic != topic:
                 continue
             messages, latest = messages + 1, message.payload
             value = _decoded(latest)
             if not field and not numbers:
-                field = next(iter(_fields_of(value)), "")
+                field = next(iter(_fields_of(value, 1)), "")
             number = _number_in(value, field)
             if number is not None:
                 numbers.append((message.number, number))
+            if messages % LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if size >= MAX_CHARTED_BYTES and offset < end:
+            until_us = page[-1][1].number  # no later one is looked at
+            break
     points = _points(numbers, since_us, until_us)
     return TopicHistory(points, since_us, until_us, len(numbers), messages, field, _fields_of(_decoded(latest)))
 
@@ -82,31 +108,45 @@ def _points(numbers: Iterable[tuple[int, float]], since_us: int, until_us: int) 
             latest = part
             continue
         point = points[-1]
-        mean = (point.mean * point.values + value) / (point.values + 1)
-        points[-1] = Point(point.at_us, mean, min(point.low, value), max(point.high, value), point.values + 1)
+        count = point.values + 1
+        mean = point.mean + (value / count - point.mean / count)  # a sum of large numbers would be infinite
+        points[-1] = Point(point.at_us, mean, min(point.low, value), max(point.high, value), count)
     return points
 
 
 def _decoded(payload: bytes) -> object:
+    if len(payload) > MAX_DECODED_BYTES:
+        return None
     try:
         return msgspec.json.decode(payload)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _number_of(value: object) -> float | None:
+    """A finite number; none for all else."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if isfinite(number) else None
 
 
-def _fields_of(value: object) -> list[str]:
-    """The names of the numbers in an object, with those of objects in it."""
+def _fields_of(value: object, most: int = MAX_FIELDS) -> list[str]:
+    """The names of the numbers in an object, with those of objects in it, of its first `MAX_PARTS` parts."""
     found: list[str] = []
-    open_parts: list[tuple[str, object]] = [("", value)]
-    while open_parts and len(found) < MAX_FIELDS:
-        name, part = open_parts.pop(0)
+    open_parts: deque[tuple[str, object]] = deque([("", value)])
+    seen = 1
+    while open_parts and len(found) < most:
+        name, part = open_parts.popleft()
         if isinstance(part, dict):
-            open_parts += [(f"{name}.{each}" if name else each, inner) for each, inner in part.items()]
-        elif name and _is_number(part):
+            for each, inner in islice(part.items(), MAX_PARTS - seen):
+                seen += 1
+                if len(name) + 1 + len(each) <= MAX_FIELD_NAME:
+                    open_parts.append((f"{name}.{each}" if name else each, inner))
+        elif name and _number_of(part) is not None:
             found.append(name)
     return found
 
@@ -117,4 +157,4 @@ def _number_in(value: object, field: str) -> float | None:
         if not isinstance(value, dict):
             return None
         value = value.get(level)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return _number_of(value)

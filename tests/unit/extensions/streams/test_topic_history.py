@@ -1,5 +1,7 @@
 """The numbers that a topic had, as points of a chart."""
 
+import asyncio
+
 import pytest
 
 from mqttlite.core.question import Entries
@@ -72,3 +74,51 @@ async def test_the_fields_that_are_offered_are_not_too_many() -> None:
 
 async def test_a_topic_without_messages_has_no_points() -> None:
     assert (await looked(made())).points == []
+
+
+async def test_only_the_first_parts_of_a_payload_are_looked_at() -> None:
+    far = "{" + ",".join(f'"{at}": ""' for at in range(topic_history.MAX_PARTS)) + ', "far": 1}'
+    assert (await looked(made(far))).fields == []
+    assert (await looked(made('{"' + "n" * topic_history.MAX_FIELD_NAME + '": 1, "near": 1}'))).fields == ["near"]
+
+
+async def test_a_large_payload_is_not_decoded() -> None:
+    large = '{"a": 1, "b": "' + "x" * topic_history.MAX_DECODED_BYTES + '"}'
+    found = await looked(made(large))
+    assert (found.messages, found.values, found.fields) == (1, 0, [])
+
+
+async def test_a_chart_reads_no_more_bytes_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_history, "MAX_ANSWERED", 2)
+    monkeypatch.setattr(topic_history, "MAX_CHARTED_BYTES", 1)
+    found = await looked(made("1", "2", "3", "4"))
+    assert [each.mean for each in found.points] == [1.0, 2.0]
+    assert round(found.until_us / 1e6) == 1_001, "no later one was looked at"
+
+
+async def test_the_loop_has_its_turns_while_a_chart_is_made() -> None:
+    world, turns = made(*["1"] * (4 * topic_history.LOOKED_AT_ONCE)), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await looked(world)
+    counting.cancel()
+    assert turns >= 4
+
+
+@pytest.mark.parametrize("payload", ["[" * 2_000, "1" + "0" * 400, "1e999", "NaN", "1" * 5_000])
+async def test_a_payload_without_a_finite_number_is_left_out(payload: str) -> None:
+    found = await looked(made("1", payload, "2"))
+    assert ([each.mean for each in found.points], found.messages) == ([1.0, 2.0], 3)
+
+
+@pytest.mark.parametrize("second", ["1.7e308", "-1.7e308"])
+async def test_the_mean_of_large_numbers_is_finite(second: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_history, "MAX_POINTS", 1)
+    (point,) = (await looked(made("1.7e308", second))).points
+    assert point.mean == (1.7e308 + 0.0 if second == "1.7e308" else 0.0)
