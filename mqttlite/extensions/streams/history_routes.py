@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from mqttlite.core.outbound.told_properties import time_text
 from mqttlite.extensions.streams.position import Start, parse_position
-from mqttlite.extensions.streams.routes import From, finding
+from mqttlite.extensions.streams.routes import From, Number, finding
 from mqttlite.extensions.streams.topic_history import history_of
 from mqttlite.gateway.caller import Role
 from mqttlite.gateway.context import OperatorContext
@@ -49,7 +49,7 @@ class StreamHistory(msgspec.Struct):
     """Fields of the latest message that are numbers."""
     since: str
     until: str
-    """The time that was looked at: the latest 20,000 messages of the topic's partition may begin later than asked."""
+    """The time that was looked at: the latest 20,000 messages of the partitions may begin later than asked."""
     messages: int
     values: int
     points: list[HistoryPoint]
@@ -63,11 +63,13 @@ def routes(context: OperatorContext) -> Sequence[Route]:
     route = Routes("/api/v1", "streams", served_on=OPERATORS, reach=Reach.THING)
 
     @route.get("/streams/{name}/history", Role.OPERATOR, "Show the numbers that a topic had")
-    async def history(name: str, topic: TopicOf, since: From = "earliest", field: Field = "") -> StreamHistory:
-        """From a time on, in at most 400 points. Messages with an `ordering-key` may be in another partition than their
-        topic, and are not looked at there."""
+    async def history(
+        name: str, topic: TopicOf, since: From = "earliest", field: Field = "", partition: Number | None = None
+    ) -> StreamHistory:
+        """From a time on, in at most 400 points. Without a partition it looks at all, each with an equal share of
+        the limits."""
         with finding():
-            log = streams.partition_of(name, topic.encode())
+            logs = streams.partitions(name) if partition is None else [streams.partition(name, partition)]
         try:
             position = parse_position(since)
         except ValueError as error:
@@ -75,8 +77,9 @@ def routes(context: OperatorContext) -> Sequence[Route]:
         if position.offsets or position.start is Start.LATEST:
             raise Problem(Code.INVALID_VALUE, "since: a time, or earliest")
         until_us = streams.now_us
-        since_us = position.time_us if position.start is Start.TIME else log.oldest_us or until_us
-        found = await history_of(log, topic.encode(), field, min(since_us, until_us), until_us, entries)
+        oldest_us = min((each.oldest_us for each in logs if each.oldest_us), default=until_us)
+        since_us = position.time_us if position.start is Start.TIME else oldest_us
+        found = await history_of(logs, topic.encode(), field, min(since_us, until_us), until_us, entries)
         return StreamHistory(
             topic=topic,
             field=found.field,

@@ -95,13 +95,21 @@ def add(dashboard: Dashboard) -> None:
 
     @shown.get(HISTORY, Role.OPERATOR)
     async def topic_history(
-        request: Request, caller: Caller, name: str, topic: str = "", field: str = "", hours: int = 6
+        request: Request,
+        caller: Caller,
+        name: str,
+        topic: str = "",
+        field: str = "",
+        hours: int = 6,
+        partition: str = "",
     ) -> Response:
         hours = hours if hours in HOURS else HOURS[1]
         found: dict[str, Any] = {}
         if topic:
             since = datetime.now(UTC) - timedelta(hours=hours)
             fields = {"topic": topic, "field": field, "since": since.isoformat().replace("+00:00", "Z")}
+            if partition:
+                fields["partition"] = partition
             found = await ask_api(request, "GET", "streams", name, "history", fields=fields)
         return pages.render(
             "topic_history.html",
@@ -113,6 +121,7 @@ def add(dashboard: Dashboard) -> None:
             topic=topic,
             field=field,
             hours=hours,
+            partition=partition,
             choices=HOURS,
             found=found,
             chart=_chart_of(found),

@@ -5,13 +5,14 @@ Invariant: it keeps no payload, and at most `MAX_CHARTED` numbers.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import isfinite
 from typing import Final, NamedTuple
 
 import msgspec
 
+from mqttlite.core.message import Message
 from mqttlite.extensions.streams.history import ReadEntries, first_since, read
 from mqttlite.extensions.streams.limits import MAX_ANSWERED, MAX_CHARTED, MAX_POINTS
 from mqttlite.extensions.streams.partition import Partition
@@ -61,15 +62,56 @@ class TopicHistory(NamedTuple):
     """The fields of the latest message that are numbers."""
 
 
+class _Looked:
+    """What was found in the partitions so far."""
+
+    def __init__(self, topic: bytes, field: str) -> None:
+        self._topic = topic
+        self.field = field
+        self.messages = 0
+        self.numbers: list[tuple[int, float]] = []
+        self._latest = (-1, b"null")
+
+    def look(self, message: Message) -> bool:
+        """Return whether the loop should have its turn."""
+        if message.topic != self._topic:
+            return False
+        self.messages += 1
+        self._latest = max(self._latest, (message.number, message.payload))
+        value = _decoded(message.payload)
+        if not self.field and not self.numbers:
+            self.field = next(iter(_fields_of(value, 1)), "")
+        number = _number_in(value, self.field)
+        if number is not None:
+            self.numbers.append((message.number, number))
+        return self.messages % LOOKED_AT_ONCE == 0
+
+    @property
+    def fields(self) -> list[str]:
+        return _fields_of(_decoded(self._latest[1]))
+
+
 async def history_of(
-    partition: Partition, topic: bytes, field: str, since_us: int, until_us: int, entries: ReadEntries
+    partitions: Sequence[Partition], topic: bytes, field: str, since_us: int, until_us: int, entries: ReadEntries
 ) -> TopicHistory:
-    """The numbers of a topic in its partition from a time on, of its latest `MAX_CHARTED` messages at most. Without a
-    field the payload is the number, or else the first of its fields that is one."""
+    """The numbers of a topic in partitions from a time on. Each partition has an equal share of `MAX_CHARTED` messages,
+    its latest ones, and of `MAX_CHARTED_BYTES`. Without a field the payload is the number, or else the first of its
+    fields that is one."""
+    looked = _Looked(topic, field)
+    times = [await _look(each, looked, since_us, until_us, len(partitions), entries) for each in partitions]
+    since_us, until_us = min(since for since, _ in times), max(until for _, until in times)
+    numbers = sorted(looked.numbers)
+    points = _points(numbers, since_us, until_us)
+    return TopicHistory(points, since_us, until_us, len(numbers), looked.messages, looked.field, looked.fields)
+
+
+async def _look(
+    partition: Partition, looked: _Looked, since_us: int, until_us: int, sharing: int, entries: ReadEntries
+) -> tuple[int, int]:
+    """Look at the messages of a partition. Return the time that was looked at."""
     first = await first_since(partition, since_us, entries)
-    offset = begins = max(first, partition.end - MAX_CHARTED)
-    end, messages, latest, size = partition.end, 0, b"null", 0
-    numbers: list[tuple[int, float]] = []
+    end, size = partition.end, 0
+    offset = begins = max(first, end - max(1, MAX_CHARTED // sharing))
     while offset < end:
         page, following = await read(partition, offset, MAX_ANSWERED, entries)
         if page and offset == begins > first:
@@ -77,23 +119,12 @@ async def history_of(
         offset = following
         for _, message in page:
             size += message.memory_bytes
-            if message.topic != topic:
-                continue
-            messages, latest = messages + 1, message.payload
-            value = _decoded(latest)
-            if not field and not numbers:
-                field = next(iter(_fields_of(value, 1)), "")
-            number = _number_in(value, field)
-            if number is not None:
-                numbers.append((message.number, number))
-            if messages % LOOKED_AT_ONCE == 0:
+            if looked.look(message):
                 await asyncio.sleep(0)
         await asyncio.sleep(0)
-        if size >= MAX_CHARTED_BYTES and offset < end:
-            until_us = page[-1][1].number  # no later one is looked at
-            break
-    points = _points(numbers, since_us, until_us)
-    return TopicHistory(points, since_us, until_us, len(numbers), messages, field, _fields_of(_decoded(latest)))
+        if size >= MAX_CHARTED_BYTES // sharing and offset < end:
+            return since_us, page[-1][1].number  # no later one is looked at
+    return since_us, until_us
 
 
 def _points(numbers: Iterable[tuple[int, float]], since_us: int, until_us: int) -> list[Point]:

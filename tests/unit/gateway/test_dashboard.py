@@ -440,6 +440,12 @@ async def test_the_history_of_a_topic_is_a_chart(tmp_path: Path) -> None:
         api = "/api/v1/streams/kept/history?topic=room/2"
         found = (await operator.get(api)).json()
         assert [each["mean"] for each in found["points"]] == [99.0]
+        counts = [(await operator.get(f"{api}&partition={at}")).json()["values"] for at in range(3)]
+        assert sorted(counts) == [0, 0, 1], "one partition has it"
+        assert (await operator.get(f"{api}&partition=3")).status_code == 404
+        at = counts.index(1)
+        assert f"topic=room%2F2&amp;partition={at}" in (await operator.get(f"/ui/stream?name=kept&partition={at}")).text
+        assert "99.0" in (await operator.get(f"/ui/stream/topic?name=kept&topic=room/2&partition={at}")).text
         for since in ("latest", "0:1", "noon"):
             assert (await operator.get(f"{api}&since={since}")).status_code == 422
 

@@ -26,8 +26,8 @@ async def looked(world: StreamWorld, field: str = "", since: float = BEGIN, topi
     async def entries(key: str, first: int, end: int, count: int) -> Entries:
         return world.store.read_entries(key, first, end, count)
 
-    log = world.streams.partition_of("s", topic.encode())
-    return await history_of(log, topic.encode(), field, int(since * 1e6), int(world.now * 1e6), entries)
+    logs = world.streams.partitions("s")
+    return await history_of(logs, topic.encode(), field, int(since * 1e6), int(world.now * 1e6), entries)
 
 
 async def test_the_payload_is_the_number() -> None:
@@ -122,3 +122,20 @@ async def test_the_mean_of_large_numbers_is_finite(second: str, monkeypatch: pyt
     monkeypatch.setattr(topic_history, "MAX_POINTS", 1)
     (point,) = (await looked(made("1.7e308", second))).points
     assert point.mean == (1.7e308 + 0.0 if second == "1.7e308" else 0.0)
+
+
+async def test_messages_with_keys_are_in_the_chart_whatever_their_partitions_are() -> None:
+    world = StreamWorld([options(partitions=4)], MemoryStore(pages=True), now=BEGIN)
+    for at in range(8):
+        world.append(str(at), topic="a", key=f"key {at}")
+        world.advance(1.0)
+    assert [each.mean for each in (await looked(world)).points] == [float(at) for at in range(8)]
+
+
+async def test_partitions_share_the_limits_of_a_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_history, "MAX_CHARTED", 4)
+    world = StreamWorld([options(partitions=2)], MemoryStore(pages=True), now=BEGIN)
+    for at in range(40):
+        world.append(str(at), topic="a", key=f"key {at}")
+        world.advance(1.0)
+    assert (await looked(world)).messages == 4
