@@ -35,7 +35,7 @@ def test_a_part_goes_on_where_it_was(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["f"]
 
 
-def test_what_was_written_behind_the_note_comes_again(tmp_path: Path) -> None:
+def test_chunks_behind_the_note_are_fetched_again(tmp_path: Path) -> None:
     begun(tmp_path / "f")
     with open(tmp_path / "f.part", "ab") as file:
         file.write(b"half a chunk")  # a kill came before the note
@@ -71,7 +71,7 @@ def test_a_transfer_that_never_began_leaves_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_nobody_else_may_read_a_part(tmp_path: Path) -> None:
+def test_a_part_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     former = os.umask(0)
     try:
         begun(tmp_path / "f")

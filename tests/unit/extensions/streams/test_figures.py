@@ -59,7 +59,7 @@ def test_the_groups_that_sys_topics_tell_of_are_not_too_many() -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 2])
-def test_what_is_left_of_the_room_shrinks_as_messages_come(partitions: int) -> None:
+def test_the_room_that_is_left_shrinks_as_messages_come(partitions: int) -> None:
     world = StreamWorld([options(partitions=partitions, keep_s=0, keep_bytes=64_000)], MemoryStore(pages=True))
     reader(world, GROUP)
     figures, left = figures_of(world), [1.0]
@@ -75,7 +75,7 @@ def test_what_is_left_of_the_room_shrinks_as_messages_come(partitions: int) -> N
     world.end()
 
 
-def test_what_is_kept_for_any_time_has_all_of_it_left() -> None:
+def test_a_stream_without_a_time_limit_has_all_its_time_left() -> None:
     world = StreamWorld([options(last_value=True, keep_s=10)], MemoryStore(pages=True))
     reader(world, GROUP)
     world.append("1")
