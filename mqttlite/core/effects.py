@@ -48,6 +48,7 @@ class Effects(OutboxEffects):
         "_charged",
         "awaiting",
         "backlogged",
+        "batch",
         "changed_bytes",
         "changes",
         "closed",
@@ -90,6 +91,8 @@ class Effects(OutboxEffects):
         """About how much memory the messages in `changes` take. The driver sets it to 0 when it takes them."""
         self.awaiting: list[AwaitsCommit] = []
         """The driver calls each entry once, when the changes recorded so far are committed."""
+        self.batch: int = 1
+        """The number of the commit that what is recorded now will be in."""
         self.interest: Interest | None = None
         """What is subscribed here; None if nobody outside is to know."""
         self._charged: Message | None = None
@@ -168,6 +171,12 @@ class Effects(OutboxEffects):
         self.changes.append(change)
         if outbox is not None:
             outbox.awaits_commit = True
+
+    def take_awaiting(self) -> list[AwaitsCommit]:
+        """What must be told of a commit that begins now with all changes so far."""
+        awaiting, self.awaiting = self.awaiting, []
+        self.batch += 1
+        return awaiting
 
     def hold(self, number: int, reason: int) -> None:
         self.holds.append(Hold(number, reason, True))

@@ -43,6 +43,7 @@ class Entry(Generic[M]):
 
     __slots__ = (
         "attempts",
+        "batch",
         "consumer",
         "due_at",
         "due_is_stored",
@@ -57,6 +58,7 @@ class Entry(Generic[M]):
         "refused",
         "sequence",
         "state",
+        "taken_back",
     )
 
     def __init__(self, sequence: int, message: M, key: str = "", priority: int = 0, attempts: int = 0) -> None:
@@ -79,6 +81,10 @@ class Entry(Generic[M]):
         """Its current or last consumer."""
         self.lease: int = 0
         """The number of its current or last lease; 0 if there is none, or it was taken back."""
+        self.taken_back: int = 0
+        """The number of its last lease if that was taken back, else 0."""
+        self.batch: int = 0
+        """The number of the commit that its last lease is in."""
         self.is_sent: bool = False
         """Whether the consumer of that lease gets the message: its lease is on disk."""
         self.refused: int = 0
@@ -172,13 +178,24 @@ class Deliveries(Generic[M]):
             heapq.heappop(self._ready)
         return None
 
-    def lease(self, entry: Entry[M], now: float, deadline_s: float, consumer: str, is_usual: bool = True) -> None:
-        """Lease a READY message to a consumer until a deadline. `is_usual` says that the deadline is the queue's own.
+    def lease(
+        self, entry: Entry[M], now: float, deadline_s: float, consumer: str, batch: int, is_usual: bool = True
+    ) -> bool:
+        """Lease a READY message to a consumer until a deadline. `is_usual` says that the deadline is the queue's own,
+        `batch` is the number of the commit that the lease will be in.
 
-        The consumer gets it later: see `start` and `take_back`.
+        The consumer gets it later: see `start` and `take_back`. False if an earlier lease in the same commit was taken
+        back: this one is as that one was, so it has its number, and nothing is to be recorded. So however often
+        consumers come and go during one commit, a message is recorded once.
         """
-        self._order += 1
-        entry.lease = self._order
+        is_new = not entry.taken_back or entry.batch != batch
+        if is_new:
+            self._order += 1
+            entry.lease = self._order
+        else:
+            entry.lease = entry.taken_back
+        entry.taken_back = 0
+        entry.batch = batch
         entry.is_sent = False
         entry.attempts += 1
         entry.last_at = now
@@ -193,6 +210,7 @@ class Deliveries(Generic[M]):
             self._last_due_at = entry.due_at
         else:
             self._add_timed(entry)
+        return is_new
 
     def start(self, entry: Entry[M], lease: int, now: float) -> bool:
         """The consumer gets the message of a lease only now: if it has not ended, its time begins. Leases are started
@@ -210,10 +228,19 @@ class Deliveries(Generic[M]):
         """The consumer of a LEASED message was gone before it could get it: that was no attempt."""
         assert not entry.is_sent, "else it was one"
         entry.attempts -= 1
+        entry.taken_back = entry.lease
         entry.lease = 0
         self._leave(entry)
         entry.state = READY
         self.push(entry)
+
+    def was_taken_back(self, entry: Entry[M], lease: int) -> bool:
+        """Whether a lease whose commit is done was taken back, and the message waits for its next one: the commit says
+        that it was sent, so the next one must say that it was not. True once."""
+        if entry.taken_back != lease or entry.state == DONE:
+            return False
+        entry.taken_back = 0
+        return True
 
     def extend(self, entry: Entry[M], now: float, seconds: float) -> None:
         """The lease of a LEASED message ends `seconds` from now."""

@@ -26,6 +26,9 @@ STALL_CHANGES: Final = 10_000
 more changes are held. Bounds the memory cost of a slow or full disk; a healthy disk commits this much in some tens of
 milliseconds."""
 
+CHANGE_BYTES: Final = 400
+"""About how much memory a change takes that waits, besides its message: the change, and what is to be told of it."""
+
 LATE_COMMIT_S: Final = 2.0
 """When a commit takes longer, PINGRESP overtakes the frames that wait for it: a client without an answer would
 reconnect and send its messages again. Before that, PINGRESP stays behind earlier frames."""
@@ -60,6 +63,8 @@ class Commits:
         self._loop: Final = asyncio.get_running_loop()
         self._stopped = False
         self._uncommitted_bytes = 0
+        self._charged_bytes = 0
+        """How much of the broker's memory is charged for `uncommitted`, while links are held for a commit."""
         self._bytes_meanwhile = 0
         """How many bytes were written during the commit under way."""
         self._committing: list[Change] = []
@@ -95,6 +100,7 @@ class Commits:
 
     def probe(self) -> None:
         """Commit nothing, so that a store that cannot be written is noticed before a client waits for it."""
+        self.go_on(0)
         if not self.is_under_way:
             self._begin()
 
@@ -102,8 +108,7 @@ class Commits:
         """Commit the collected changes."""
         self._committing, self.uncommitted = self.uncommitted, []
         self._uncommitted_bytes = 0
-        effects = self._effects
-        self._awaiting, effects.awaiting = effects.awaiting, []
+        self._awaiting = self._effects.take_awaiting()
         self._attempts = 0
         if self._try():
             self._finish()
@@ -255,7 +260,8 @@ class Commits:
     # ------------------------------------------------------------------ links that wait
 
     def stall_if_long(self) -> None:
-        """Hold all links that wait for a commit, if too much arrived during the one under way."""
+        """Hold all links that wait for a commit, if too much arrived during the one under way. New clients add more:
+        what waits from then on is charged to the broker's memory, so that it refuses them before it has none left."""
         if not self._driver.is_stalled and (
             self._bytes_meanwhile > self.stall_bytes
             or self._uncommitted_bytes > self.stall_bytes
@@ -266,11 +272,18 @@ class Commits:
                 self._hold_link_of(outbox)
             for outbox in self.late:
                 self._hold_link_of(outbox)
+        if self._driver.is_stalled:
+            self._charge(CHANGE_BYTES * len(self.uncommitted) + self._uncommitted_bytes)
+
+    def _charge(self, waiting_bytes: int) -> None:
+        self._effects.memory.used += waiting_bytes - self._charged_bytes
+        self._charged_bytes = waiting_bytes
 
     def end_stall(self) -> None:
         """Release the links that were held for a commit."""
         if self._driver.is_stalled:
             self._driver.is_stalled = False
+            self._charge(0)
             released, self._waiting_links = self._waiting_links, []
             for link in released:
                 link.release(HoldReason.COMMIT)

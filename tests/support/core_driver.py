@@ -218,12 +218,10 @@ class World:
     def _run(self) -> None:
         effects = self.broker.effects
         assert not effects.overflowed, "a link that overflowed is cut off before its effects leave the core"
-        if effects.changes:
-            self.changes += effects.changes
-            self._uncommitted += effects.changes
-            effects.changes.clear()
-            effects.changed_bytes = 0
+        self._collect()
         if not self.is_stalled:
+            self._commit()
+            self._collect()  # what those recorded that were told of the commit
             self._commit()
         dirty, effects.dirty = effects.dirty, []
         end_iteration(effects)
@@ -262,18 +260,30 @@ class World:
                 "what waits for a link that takes bytes is in the turn"
             )
 
+    def _collect(self) -> None:
+        effects = self.broker.effects
+        if effects.changes:
+            self.changes += effects.changes
+            self._uncommitted += effects.changes
+            effects.changes.clear()
+            effects.changed_bytes = 0
+
     def _commit(self) -> None:
         effects = self.broker.effects
         if self._uncommitted:
             changes, self._uncommitted = self._uncommitted, []
             self.store.commit(changes)
-        awaiting, effects.awaiting = effects.awaiting, []
-        for each in awaiting:
+        for each in effects.take_awaiting():
             each.on_committed(self.now)
 
     def stall(self) -> None:
         """From now on no change is committed, and nothing is written that waits for one."""
         self.is_stalled = True
+
+    def waiting_for_disk(self) -> tuple[int, int]:
+        """How many changes wait for a commit, and how many want to be told of one."""
+        effects = self.broker.effects
+        return len(self._uncommitted) + len(effects.changes), len(effects.awaiting)
 
     def go_on(self) -> None:
         """The disk works again: what waited is committed, then written."""

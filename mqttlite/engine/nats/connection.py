@@ -104,9 +104,7 @@ class NatsConnection:
         await self._keeper.close()
         self._lose()
 
-    async def ask(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, timeout_s: float = ANSWER_TIMEOUT_S
-    ) -> Msg:
+    async def ask(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
         """Send a request and return its answer. Requests leave in the order of the calls."""
         answer: asyncio.Future[Msg | None] = asyncio.get_running_loop().create_future()
 
@@ -116,11 +114,11 @@ class NatsConnection:
 
         with self.receiving(receive) as reply:
             try:
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     await self.send(subject, payload, reply, headers)
                     message = await answer
             except TimeoutError:
-                raise self.unavailable(f"no answer within {timeout_s:g} s") from None
+                raise self.unavailable(f"no answer within {ANSWER_TIMEOUT_S:g} s") from None
         if message is None:
             raise self.unavailable("the connection was lost before the answer came")
         if status_of(message) == 503 and not message.data:

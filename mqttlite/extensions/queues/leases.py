@@ -63,7 +63,7 @@ class Lease(AwaitsCommit):
         self._session.forget_lent(self._packet_id, self._delivery)
 
     def on_committed(self, now: float) -> None:
-        self.leases.on_sent(self.entry, self._number, self.attempt, now)
+        self.leases.on_committed(self.entry, self._number, self.attempt, now)
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         if reason_code >= 0x80:
@@ -120,20 +120,27 @@ class Leases:
     def begin(self, entry: Entry, consumer: str, seconds: float, outbox: Outbox | None) -> Lease:
         """Lease a message to a consumer for `seconds`."""
         deadline_s = self._contents.policy.ack_deadline_s
-        self._deliveries.lease(entry, self._effects.now, seconds, consumer, seconds == deadline_s)
+        effects = self._effects
+        is_new = self._deliveries.lease(entry, effects.now, seconds, consumer, effects.batch, seconds == deadline_s)
         entry.due_is_stored = False
-        self._effects.record(Take(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)), outbox)
         lease = Lease(self, entry)
-        self._effects.awaiting.append(lease)
+        if is_new:
+            effects.record(Take(self._key, entry.sequence, mark_of(entry.sequence, entry.attempts)))
+            effects.awaiting.append(lease)
+        if outbox is not None:
+            outbox.awaits_commit = True
         return lease
 
-    def on_sent(self, entry: Entry, lease: int, attempt: int, now: float) -> None:
-        """The consumer gets the message only now: this is an attempt, and its deadline begins."""
+    def on_committed(self, entry: Entry, lease: int, attempt: int, now: float) -> None:
+        """A lease is on disk. If its consumer is there and gets the message now, this is an attempt, and its deadline
+        begins."""
         if self._deliveries.start(entry, lease, now):
             counts = self._contents.counts
             counts.attempts += 1
             if attempt > 1:
                 counts.redeliveries += 1
+        elif self._deliveries.was_taken_back(entry, lease):
+            self._contents.record_taken(entry)
 
     def take_back(self, entry: Entry, lease: int) -> bool:
         """The consumer of a lease is gone. False if it could have got the message, or the lease is over: a lease that
@@ -144,7 +151,6 @@ class Leases:
         if entry.message.trace and tracer is not None:
             tracer.on_returned(entry.message.trace, entry.consumer, UNSENT)
         self._deliveries.take_back(entry)
-        self._contents.record_taken(entry)
         return True
 
     def record(self, entry: Entry) -> None:

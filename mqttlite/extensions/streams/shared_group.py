@@ -125,7 +125,7 @@ class _Lease(AwaitsCommit):
         self._number: Final = entry.lease
 
     def on_committed(self, now: float) -> None:
-        self._group.on_sent(self._entry, self._number, self._attempt, now)
+        self._group.on_committed(self._entry, self._number, self._attempt, now)
 
     def settled(self, delivery: Delivery, reason_code: int) -> None:
         if reason_code >= 0x80:
@@ -393,14 +393,16 @@ class SharedGroup(Job):
         outbox = session.outbox
         assert outbox is not None, "it has room"
         effects.work += _WORK
-        self._deliveries.lease(entry, effects.now, self.settings.ack_deadline_s, session.client_id)
+        deadline_s = self.settings.ack_deadline_s
+        is_new = self._deliveries.lease(entry, effects.now, deadline_s, session.client_id, effects.batch)
         place = entry.message
         if entry.attempts > 1:
             self._note_retried(entry)
         self._changed.add(place.partition)
         outbox.awaits_commit = True
         lease = _Lease(self, entry)
-        effects.awaiting.append(lease)
+        if is_new:
+            effects.awaiting.append(lease)
         identifiers = (subscription.identifier,) if subscription.identifier else ()
         seen = place.seen_at_attempt(outbox.version, self._untold, entry.attempts)
         message = place.fitting(seen, outbox, identifiers, effects.now)
@@ -417,10 +419,16 @@ class SharedGroup(Job):
 
     # ------------------------------------------------------------------ how attempts end
 
-    def on_sent(self, entry: UnderWay[Entry], lease: int, attempt: int, now: float) -> None:
-        """A member gets the message only now: this is an attempt, and its deadline begins."""
-        if self._deliveries.start(entry, lease, now) and attempt > 1:
-            self.redeliveries += 1
+    def on_committed(self, entry: UnderWay[Entry], lease: int, attempt: int, now: float) -> None:
+        """A lease is on disk. If its member is there and gets the message now, this is an attempt, and its deadline
+        begins."""
+        if self._deliveries.start(entry, lease, now):
+            if attempt > 1:
+                self.redeliveries += 1
+        elif self._deliveries.was_taken_back(entry, lease):
+            self._note_retried(entry)  # its record says otherwise that it was sent once
+            self._changed.add(entry.message.partition)
+            self.wake()
 
     def take_back(self, entry: UnderWay[Entry], lease: int) -> bool:
         """The member of a lease is gone. False if it could have got the message, or the lease is over: a lease that
@@ -431,8 +439,6 @@ class SharedGroup(Job):
         if entry.message.message.trace and tracer is not None:
             tracer.on_returned(entry.message.message.trace, entry.consumer, _UNSENT)
         self._deliveries.take_back(entry)
-        self._note_retried(entry)  # its record says otherwise that it was sent once
-        self._changed.add(entry.message.partition)
         self.wake()
         return True
 

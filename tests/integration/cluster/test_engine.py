@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from mqttlite.engine.memory import MemoryServers
+from mqttlite.engine.nats import connection
 from mqttlite.engine.nats.engine import NatsEngine
 from mqttlite.engine.port import (
     MAX_BLOB_BYTES,
@@ -66,6 +67,12 @@ def nats_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServe
         yield servers
     finally:
         servers.close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three servers that begin together on a slow disk may need longer for an answer than one waits for in use."""
+    monkeypatch.setattr(connection, "ANSWER_TIMEOUT_S", 8.0)
 
 
 class MemoryConnect:

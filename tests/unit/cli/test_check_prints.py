@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ class Rogue:
         self._is_listening = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),))
         self._end = asyncio.Event()
+        self._greeting: set[asyncio.Task[object] | None] = set()
 
     def __enter__(self) -> "Rogue":
         self._thread.start()
@@ -41,13 +43,17 @@ class Rogue:
         await self._end.wait()
         for each in servers:
             each.close()
+        await asyncio.gather(*filter(None, self._greeting))
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._greeting.add(asyncio.current_task())
         port = writer.get_extra_info("sockname")[1]
         greeting = {"server_id": str(port), "server_name": NASTY, "version": "1\x1b[31m", "cluster": "c"}
         writer.write(f"INFO {json.dumps(greeting)}\r\n".encode())
-        await reader.read(1)
-        writer.close()
+        with suppress(ConnectionError):
+            await reader.read(1)
+            writer.close()
+            await writer.wait_closed()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from mqttlite.core.changes import Change, EndSession
 from mqttlite.core.effects import AwaitsCommit
 from mqttlite.core.limits import Limits
 from mqttlite.core.outbound.outbox import Outbox
-from mqttlite.net.commits import Commits
+from mqttlite.net.commits import CHANGE_BYTES, Commits
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.store.memory import MemoryStore
 
@@ -79,6 +79,31 @@ async def test_a_commit_that_is_done_when_the_broker_stops_is_not_reported_as_lo
     with caplog.at_level(logging.ERROR):
         await asyncio.wait_for(commits.stop(), 5)
     assert caplog.text == ""
+
+
+async def test_what_waits_for_a_stalled_commit_is_charged_to_the_memory_until_it_ends() -> None:
+    under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    driver = driver_of(lambda: under_way)
+    effects, commits = driver.broker.effects, driver.commits
+    commits.stall_changes = 2
+    driver.run()
+    used = []
+    for _ in range(4):
+        effects.record(CHANGE)
+        effects.changed_bytes += 1000
+        driver.run()
+        used.append(effects.memory.used)
+    assert used == [0, 0, 3 * (CHANGE_BYTES + 1000), 4 * (CHANGE_BYTES + 1000)]
+    under_way.set_result(None)
+    await asyncio.sleep(0)
+    assert (driver.is_stalled, effects.memory.used) == (False, 0)
+
+
+async def test_a_probe_commits_what_was_recorded_before_it() -> None:
+    driver = driver_of(lambda: asyncio.get_running_loop().create_future())
+    driver.broker.effects.record(CHANGE)
+    driver.commits.probe()
+    assert (driver.broker.effects.changes, driver.commits.uncommitted) == ([], [])
 
 
 async def test_a_listener_that_raises_holds_no_other_up() -> None:

@@ -867,6 +867,24 @@ def test_explain_says_that_a_queue_is_missing_and_makes_none(creates: bool) -> N
     world.end()
 
 
+def test_consumers_that_come_and_go_while_the_disk_stands_still_take_no_more_memory() -> None:
+    world = QueueWorld([options(max_attempts=2)])
+    for number in range(10):
+        world.publish("a", f"{number}", 1)
+    world.stall()
+    waiting = []
+    for _ in range(3):
+        client = consumer(world)
+        assert world.queues.state("q").leased == 10
+        client.lose()
+        waiting.append(world.waiting_for_disk())
+    assert waiting == [(10, 10)] * 3
+    world.go_on()
+    world = world.restart()
+    assert [attempt for _, attempt in deliveries(consumer(world).received())] == [1] * 10
+    world.end()
+
+
 def test_a_message_that_waited_for_the_disk_when_its_consumer_went_was_not_attempted() -> None:
     world = QueueWorld([options(max_attempts=2)])
     world.publish("a", "x", 1)

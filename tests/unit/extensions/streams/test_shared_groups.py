@@ -123,6 +123,25 @@ def test_a_member_that_goes_gives_its_messages_back_at_once() -> None:
     world.end()
 
 
+def test_members_that_come_and_go_while_the_disk_stands_still_take_no_more_memory(store: MemoryStore) -> None:
+    world = StreamWorld([shared()], store)
+    member(world, "1").lose()
+    world.append(*"abcdefghij")
+    world.stall()
+    told, changes = [], []
+    for _ in range(4):
+        first = member(world, "1")
+        assert state(world).under_way == 10
+        first.lose()
+        waiting = world.waiting_for_disk()
+        changes.append(waiting[0])
+        told.append(waiting[1])
+    assert told == [10] * 4
+    assert changes[3] - changes[2] == changes[2] - changes[1] < 10, "those of a session, none for a message"
+    world.go_on()
+    world.end()
+
+
 def test_a_message_that_waited_for_the_disk_when_its_member_went_was_not_attempted(store: MemoryStore) -> None:
     world = StreamWorld([shared()], store)
     first = member(world, "1")
