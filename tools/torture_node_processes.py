@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import random
 import signal
+import time
 from pathlib import Path
 
 from tools.torture_links import Links
+from tools.torture_patience import Patience
 from tools.torture_processes import PATIENCE_S, Processes, free_ports, get, nats_server
 
 NUMBER = 3
@@ -114,26 +117,35 @@ class NodeProcesses(Processes):
         await asyncio.sleep(seconds)
         self.send(name, signal.SIGCONT)
 
+    def freeze(self, seconds: float, order: random.Random) -> None:
+        """All processes stand still, and what runs in this one, too. They go on one after the other."""
+        names = list(self._processes)
+        for name in names:
+            self.send(name, signal.SIGSTOP)
+        time.sleep(seconds)
+        order.shuffle(names)
+        for name in names:
+            self.send(name, signal.SIGCONT)
+
     async def serves(self, place: int) -> None:
         """Wait until a node lets clients in."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                with contextlib.suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.ports[place])
-                    writer.close()
-                    return
-                await asyncio.sleep(0.05)
+        patience = Patience(PATIENCE_S)
+        while not patience.is_over():
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", self.ports[place])
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"node {NAMES[place]} lets nobody in after {PATIENCE_S:g} s")
 
     async def whole(self) -> None:
         """Wait until each node is connected with each other one."""
         connected = [0]
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while connected != [NUMBER - 1] * NUMBER:
-                    await asyncio.sleep(0.1)
-                    connected = [_connected(body) for _, body in await self._figures()]
-        except TimeoutError:
-            raise AssertionError(f"the nodes are not whole again after {PATIENCE_S:g} s: {connected}") from None
+        patience = Patience(PATIENCE_S)
+        while connected != [NUMBER - 1] * NUMBER:
+            assert not patience.is_over(), f"the nodes are not whole again after {PATIENCE_S:g} s: {connected}"
+            await asyncio.sleep(0.1)
+            connected = [_connected(body) for _, body in await self._figures()]
 
     async def _figures(self) -> list[tuple[int, bytes]]:
         return await asyncio.gather(*(get(port, "/metrics") for port in self._metrics))

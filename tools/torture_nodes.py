@@ -28,6 +28,12 @@ TAKEOVERS = 50
 LONGEST_S = 10.0
 """Three times as long as a node is silent until it counts as away."""
 
+FREEZES = 3
+"""How often in a row the whole machine stands still."""
+
+LONGER = 4
+"""How many times longer than a node: longer than each wait of a node, and of its server of NATS."""
+
 GRACE_S = 1.0
 
 PATIENCE_S = 15.0
@@ -182,6 +188,13 @@ class NodesTorture:
         """A server of NATS does."""
         await self.nodes.stand_still(f"nats{self._any()}", self._random.uniform(1, self._longest_s))
 
+    async def freeze(self) -> None:
+        """The whole machine stands still, once or a few times in a row: nodes, servers of NATS and clients. When they
+        go on, all deadlines are over at once."""
+        for _ in range(self._random.randint(1, FREEZES)):
+            self.nodes.freeze(self._random.uniform(1, LONGER * self._longest_s), self._random)
+            await asyncio.sleep(self._random.uniform(0, 1))
+
     async def cut_node(self) -> None:
         """A node does not reach NATS for some seconds."""
         await self._cut(f"m{self._any()}")
@@ -212,4 +225,5 @@ FAULTS: dict[str, Callable[[NodesTorture], Awaitable[None]]] = {
     "kill-nats": NodesTorture.kill_nats,
     "kill-all-nats": NodesTorture.kill_all_nats,
     "pause-nats": NodesTorture.pause_nats,
+    "freeze": NodesTorture.freeze,
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from tools.torture_clients import Link, Publisher, Subscriber
 from tools.torture_packets import packet, text
+from tools.torture_patience import Patience
 from tools.torture_queues import delivered
 from tools.torture_takers import PAUSE_S, Client, Consumer, Prober
 
@@ -27,6 +28,9 @@ STUBBORN_S = 30.0
 """The same, of clients that wait for a broker that stands still: it may acknowledge nothing any more."""
 
 QUIET_S = 30.0
+
+ACKNOWLEDGED_S = 90.0
+"""After so long without it, nothing is acknowledged any more."""
 
 
 @dataclass
@@ -178,9 +182,9 @@ class Promises:
     async def acknowledged(self, more: int) -> None:
         """Wait until so many messages more are acknowledged one after the other, to each of the probers."""
         goals = [each.acknowledged + more for each in self._probers]
-        deadline = time.monotonic() + 90
-        while any(each.acknowledged < goal for each, goal in zip(self._probers, goals, strict=True)):
-            assert time.monotonic() < deadline, "nothing is acknowledged any more"
+        patience = Patience(ACKNOWLEDGED_S)
+        while late := [each.name for each, goal in zip(self._probers, goals, strict=True) if each.acknowledged < goal]:
+            assert not patience.is_over(), f"nothing is acknowledged any more to {', '.join(late)}"
             await asyncio.sleep(PAUSE_S)
 
     # ------------------------------------------------------------------ the end
@@ -189,14 +193,15 @@ class Promises:
         """Publish no more, and wait until everything acknowledged has come, or nothing comes any more; so long at
         least, for what is not to come."""
         self._has_published = True
-        changed, before = time.monotonic(), -1
+        patience, before = Patience(QUIET_S), -1
         await asyncio.sleep(grace_s)
-        while time.monotonic() - changed < QUIET_S and not self._is_whole():
+        while not patience.is_over() and not self._is_whole():
             await asyncio.sleep(0.5)
             takers = [*self._subscribers, self._watcher]
             count = sum(len(numbers) for each in takers for numbers in each.got.values()) + len(self._consumed)
             if count != before:
-                changed, before = time.monotonic(), count
+                before = count
+                patience.renew()
         self._is_over = True
 
     @property

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from tools.torture_clients import Link, Publisher
 from tools.torture_packets import packet, text
+from tools.torture_patience import Patience
 from tools.torture_promises import BROKEN, PATIENCE_S, QUIET_S, Result
 from tools.torture_queues import delivered
 
@@ -50,15 +51,15 @@ class Takeovers:
         feeding = asyncio.create_task(self._feed())
         fighting = [asyncio.create_task(self._fight(port)) for port in self.ports]
         try:
-            async with asyncio.timeout(count * TAKEOVER_S):
-                while self.connects < goal:
-                    await asyncio.sleep(0.01)
+            patience = Patience(count * TAKEOVER_S)
+            while self.connects < goal:
+                assert not patience.is_over(), f"{goal - self.connects} of {count} takeovers are missing"
+                await asyncio.sleep(0.01)
             self._is_over = True
             await feeding
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(QUIET_S):
-                    while not self._publisher.acknowledged <= self._came:
-                        await asyncio.sleep(0.05)
+            patience = Patience(QUIET_S)
+            while not (self._publisher.acknowledged <= self._came or patience.is_over()):
+                await asyncio.sleep(0.05)
         finally:
             for task in (feeding, *fighting):
                 task.cancel()

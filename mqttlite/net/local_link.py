@@ -200,10 +200,11 @@ class LocalLink(LinkPort):
 
     def leave(self, session_expiry_s: int | None = None) -> None:
         """The program ends the connection. Unread packets are discarded, and come again if the session is kept: as long
-        as at first, or for another time; with 0 it ends."""
+        as at first, or for another time; with 0 it ends. So is a packet of which `feed` was given only the start."""
         self.gone = True
         self._frames = _NO_FRAMES
         self._unread_bytes = 0
+        self.connection.framer.drop_unfinished()  # or DISCONNECT would be its end
         self.send_at_once(Disconnect(properties=Properties(session_expiry_interval=session_expiry_s)))
 
     def abort(self) -> None:

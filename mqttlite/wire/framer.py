@@ -68,6 +68,20 @@ class Framer:
         self.clear()
         return kept
 
+    def drop_unfinished(self) -> None:
+        """Forget the start of a packet whose rest does not come; keep whole packets before it."""
+        if self._have == 0:
+            return
+        kept = self.take()
+        end = 0
+        try:
+            while 0 < (size := packet_size(kept, end)) <= len(kept) - end:
+                end += size
+        except MalformedPacket:
+            pass  # it is none that could be kept
+        if end:
+            self.put(kept[:end])
+
     def clear(self) -> None:
         """Forget the kept bytes."""
         self._kept = []

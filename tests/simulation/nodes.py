@@ -4,7 +4,8 @@ Each node has the core, loop driver and `Nodes` that a broker has; its store kee
 node dies. Publishers, subscribers and members of groups are kept sessions, as clients are that come back. Members
 come and go, but one only leaves its group while all other nodes know a node with another one. In the end each
 acknowledged message has reached each subscriber, one of QoS 2 once, each publisher's in order, and one member of each
-group that its node knew; and all nodes retain the same.
+group that its node knew; and all nodes retain the same. With odd seeds little may be on its way between two nodes, and
+packets are cut.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import pytest
+
 from mqttlite.core.authentication import Verdict
 from mqttlite.core.broker import Broker
 from mqttlite.core.changes import Change
@@ -20,6 +23,7 @@ from mqttlite.core.limits import Limits
 from mqttlite.core.message import Message
 from mqttlite.core.question import Authenticate, Locate, Question
 from mqttlite.extensions.namespaces import NAMESPACES
+from mqttlite.extensions.nodes import peer, window
 from mqttlite.extensions.nodes.nodes import Nodes
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
 from mqttlite.net.local_link import LocalClient
@@ -42,6 +46,8 @@ HEALS_S: Final = 15.0
 """How long nodes without faults have to bring everything to its end."""
 LOGIN_S: Final = 0.01
 MAX_COMMIT_S: Final = 0.02
+NARROW_BYTES: Final = 200
+"""In place of `UNDER_WAY_BYTES`: what waits after a fault is more."""
 
 
 class DyingStore(MemoryStore):
@@ -320,6 +326,7 @@ class World:
         self.air.loss = 0.0
         self.air.cut.clear()
         self.air.without.clear()
+        self.air.go_on()
         for node in self.nodes:
             if node.life is None:
                 await node.start()
@@ -346,7 +353,9 @@ class World:
 
     async def _fail(self) -> None:
         node = self.chance.choice(self.nodes)
-        fault = self.chance.choice(("kill", "stop", "start", "start", "cut", "heal", "loss", "without", "nothing"))
+        fault = self.chance.choice(
+            ("kill", "stop", "start", "start", "cut", "heal", "loss", "without", "still", "go on", "nothing")
+        )
         if fault in ("kill", "stop"):
             await node.stop(is_killed=fault == "kill")
         elif fault == "start" and node.life is None:
@@ -363,6 +372,10 @@ class World:
             self.air.loss = 0.05
         elif fault == "without":
             self.air.without.add(node.name)
+        elif fault == "still":
+            self.air.still.add(node.name)
+        elif fault == "go on":
+            self.air.go_on()
 
     async def _regroup(self) -> None:
         """A member comes or goes, or its session ends."""
@@ -466,7 +479,12 @@ def _matches(topic_filter: str, topic: bytes) -> bool:
 
 def run_nodes(seed: int) -> World:
     """Let nodes live. Raises AssertionError if a promise is broken."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner, pytest.MonkeyPatch.context() as patch:
+        if seed % 2:
+            patch.setattr(window, "UNDER_WAY_BYTES", NARROW_BYTES)
+            patch.setattr(window, "ANSWER_BYTES", NARROW_BYTES // 8)
+            patch.setattr(window, "NEWS_UNDER_WAY", 3)
+            patch.setattr(peer, "MAX_BLOB_BYTES", 100)
         world = World(seed)
         runner.run(world.live())
         return world

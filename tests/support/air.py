@@ -23,6 +23,8 @@ class Air:
         """Pairs of nodes that do not hear each other."""
         self.without: set[str] = set()
         """Nodes without a connection."""
+        self.still: set[str] = set()
+        """Nodes whose connection stands still: what they say, and what is said to them, waits for `go_on`."""
         self.blobs: list[tuple[str, str, bytes]] = []
         """What was sent from one node to another."""
         self.servers: Final = MemoryServers()
@@ -31,6 +33,7 @@ class Air:
         self._hears: Final[dict[str, list[Callable[[bytes], None]]]] = {}
         """By name: two nodes may have the same one, by mistake."""
         self._latest: Final[dict[tuple[str, str], float]] = {}
+        self._waiting: Final[list[tuple[str, str, bytes]]] = []
 
     def carrier(self) -> "AirCarrier":
         """One for a node."""
@@ -57,6 +60,19 @@ class Air:
 
     def send(self, sender: str, node: str, blob: bytes) -> None:
         self.blobs.append((sender, node, blob))
+        if sender in self.still or node in self.still:
+            self._waiting.append((sender, node, blob))
+        else:
+            self._pass(sender, node, blob)
+
+    def go_on(self) -> None:
+        """No connection stands still any more: all that waits arrives at once."""
+        self.still.clear()
+        waiting, self._waiting[:] = list(self._waiting), ()
+        for each in waiting:
+            self._pass(*each)
+
+    def _pass(self, sender: str, node: str, blob: bytes) -> None:
         hears = self._hears.get(node)
         if not hears or frozenset((sender, node)) in self.cut or self._chance.random() < self.loss:
             return

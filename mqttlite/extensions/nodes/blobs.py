@@ -87,7 +87,7 @@ class Data(msgspec.Struct, frozen=True, tag="data", array_like=True):
     connection: int
     number: int
     taken: int
-    """The highest number that the sender has taken of the other one's."""
+    """The highest number of the other one's up to which the sender has handled all, and has all news on its disk."""
     is_whole: bool
     """Whether the filters up to here, with those in this blob, are all that the sender has."""
     news: list[tuple[bytes, int]]
@@ -98,6 +98,8 @@ class Data(msgspec.Struct, frozen=True, tag="data", array_like=True):
     """A piece of a row of MQTT 5.0 packets, cut at any place."""
     notes: int = 0
     """The number of the latest `Notes` before it."""
+    handled: int = 0
+    """The highest number of the other one's up to which the sender has handled all. A node without it says `taken`."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag="ask", array_like=True):

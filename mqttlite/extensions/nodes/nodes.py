@@ -21,6 +21,7 @@ from mqttlite.extensions.nodes.blobs import (
     VERSION,
     Blob,
     Bytes,
+    Close,
     Data,
     End,
     Fence,
@@ -178,9 +179,18 @@ class Nodes:
             except ConnectionRefusedError as error:
                 raise ConfigError(f"nodes: {peer.name!r} has no session here: {error}") from None
         await self._carrier.open(self.node, self._on_bytes)
-        for work in (self._hello(), self._tick(), self._send()):
-            self._tasks.append(self._loop.create_task(work))
+        for work in (self._hello, self._tick, self._send):
+            self._tasks.append(self._loop.create_task(self._for_ever(work)))
         await self._meet()
+
+    async def _for_ever(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Work that never ends: without it clients would wait for ever. So a fault in it is logged, and it goes on."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                _log.exception("a fault in what this node does for others; it goes on")
+                await asyncio.sleep(TICK_S)
 
     async def _meet(self) -> None:
         """Wait for the nodes that run, a while: then clients that connect here are heard at all of them."""
@@ -238,6 +248,14 @@ class Nodes:
         peer = self._peer(blob.node)
         if peer is None or (isinstance(blob, Open) and blob.version != VERSION):
             return
+        try:
+            self._hear(peer, blob, now)
+        except Exception:  # the carrier would hide it, and the two nodes would go on with half of what was said
+            _log.exception("a fault while node %s was heard", peer.name)
+            peer.end("What it said led to a fault, which is in the log.")
+        self._subacks.look()
+
+    def _hear(self, peer: Peer, blob: Blob, now: float) -> None:
         if isinstance(blob, Notes):
             peer.on_notes(blob, now)
         elif isinstance(blob, Data):
@@ -247,9 +265,8 @@ class Nodes:
                 peer.end(f"It sent what is not valid: {error}.")
         elif isinstance(blob, Open):
             peer.on_open(blob, now)
-        else:
+        elif isinstance(blob, Close):
             peer.on_close(blob)
-        self._subacks.look()
 
     def _known_of(self, data: bytes) -> Blob | None:
         """What is known here of what a newer node sends. The rest is named in the alarm, and left alone."""

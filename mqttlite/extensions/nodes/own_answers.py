@@ -45,11 +45,11 @@ class OwnAnswers:
         self._forgotten.add(packet_id)
 
     def await_disk(self, number: int) -> None:
-        """The blob with that number is handled when all that was subscribed until now is on disk."""
+        """The blob with that number is kept when all that was subscribed until now is on disk."""
         self._subacks.append((number, self._subacks_asked))
 
-    def handled(self, received: int) -> int:
-        """The number of the latest blob that is handled, of those received."""
+    def kept(self, received: int) -> int:
+        """The number of the latest blob whose news are on disk, with all before, of those received."""
         while self._subacks and self._subacks[0][1] <= self._subacks_seen:
             self._subacks.popleft()
         return self._subacks[0][0] - 1 if self._subacks else received

@@ -6,14 +6,13 @@ read by the broker there as if it came from its session for this node, and the o
 acknowledgements, under the same packet identifiers. So a message of QoS 1 or 2 stays in the session here until the
 other node has it on disk, and comes again after a loss; one of QoS 2 comes once.
 
-Invariant: while a connection is open, the other node has got each byte up to `Data` number `taken`, in order; a gap
+Invariant: while a connection is open, the other node has got each byte up to `Data` number `handled`, in order; a gap
 ends the connection.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from mqttlite.core.broker import Broker
 from mqttlite.core.message import Message
@@ -25,6 +24,7 @@ from mqttlite.extensions.nodes.node_state import NodeState
 from mqttlite.extensions.nodes.notes import NoteBook
 from mqttlite.extensions.nodes.own_answers import OwnAnswers
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
+from mqttlite.extensions.nodes.window import Receipt, Window
 from mqttlite.net.link import LinkDriver
 from mqttlite.net.local_link import LocalClient, LocalLink
 from mqttlite.net.local_session import waiting_in
@@ -46,32 +46,14 @@ COPY_AGAIN_S: Final = 10.0
 OPEN_AGAIN_S: Final = 1.0
 """How long a node waits for the answer when it opens a connection."""
 
-UNDER_WAY_BYTES: Final = 4 * 1_048_576
-"""How many bytes the other node may have to take. More wait in the session, as for a slow client."""
-
-FILTER_BYTES: Final = 1_024
-"""How many bytes a topic filter that is told counts as, beside its own: as much work for the other node as packets of
-that size. With more than some thousand on their way, the other node would not hear in time that its connection to NATS
-is well."""
-
 MORE_BYTES: Final = 131_072
 """By how much a packet from another node may be larger than `limits.max_packet_bytes`: that node has added properties,
 or a mount point to its topic."""
 
-ANSWER_BYTES: Final = UNDER_WAY_BYTES // 8
-"""After so many bytes of packets the other node is told that they are taken. After topic filters it is told at once."""
-
 UNHANDLED_BYTES: Final = 1_048_576
-"""While the broker has more bytes of the other node to handle, it is not told that they are taken."""
+"""While the broker has more bytes of the other node to handle, it is not told that they are handled."""
 
 _log = logging.getLogger("mqttlite.nodes")
-
-
-class _UnderWay(NamedTuple):
-    number: int
-    size: int
-    news: int
-    """How many news it was sent until then, with those in it."""
 
 
 class Peer:
@@ -144,18 +126,8 @@ class Peer:
         """What the other node is to get, in pieces."""
         self._is_cut = False
         """Whether the latest piece may have ended within a packet: the other node can add none of its own there."""
-        self._number = 0
-        self._under_way: Final[deque[_UnderWay]] = deque()
-        self._under_way_bytes = 0
-        self._received = 0
-        """The number of the latest blob from the other node."""
-        self._taken = 0
-        """The number of the latest one that is handled."""
-        self._owed = 0
-        """The number of the latest blob from it that is to be answered soon."""
-        self._unanswered_bytes = 0
-        """The bytes of packets since then."""
-        self._told_taken = 0
+        self._window: Final = Window()
+        self._receipt: Final = Receipt()
         self._said_at = 0.0
         self._speaks = False
         """Whether the next blob is sent even if it is empty."""
@@ -304,8 +276,8 @@ class Peer:
         self.is_connected = True
         self.connects += 1
         self._notes.begin()
-        self._number = self._received = self._taken = self._told_taken = self._owed = 0
-        self._unanswered_bytes = 0
+        self._window.begin()
+        self._receipt.begin()
         self._answers.begin()
         self._said_at = self._data_at = now
         session = link.connection.session
@@ -363,8 +335,7 @@ class Peer:
         self.news.end()
         self._packets = b""
         self._is_cut = False
-        self._under_way.clear()
-        self._under_way_bytes = 0
+        self._window.begin()
         self._heard.end()
         _log.warning("node %s is away: %s", self.name, why)
         self._on_away(self.name)
@@ -427,33 +398,40 @@ class Peer:
 
     def _has_more(self) -> bool:
         """Whether there is something to say, and room for it."""
-        if self.news.waits or self._packets or not self._is_whole_told:
-            return self._under_way_bytes < UNDER_WAY_BYTES
-        return self._speaks or self._told_taken < min(self._taken, self._owed)
+        if self._packets and self._window.has_room:
+            return True
+        return self._may_tell_news or self._speaks or self._receipt.owes
+
+    @property
+    def _may_tell_news(self) -> bool:
+        """Whether there are news, and the next blob can have them."""
+        has_news = self.news.waits or not self._is_whole_told
+        return has_news and not self._is_cut and self._window.has_room_for_news
 
     def _next(self, now: float) -> Data:
-        news = [] if self._is_cut else self.news.take()
-        packets, self._packets = self._packets[:MAX_BLOB_BYTES], self._packets[MAX_BLOB_BYTES:]
-        self._is_cut = len(self._packets) > 0
-        self._number += 1
+        may_tell_news = self._may_tell_news
+        news = self.news.take() if may_tell_news else []
+        packets = b""
+        if self._window.has_room:
+            packets, self._packets = self._packets[:MAX_BLOB_BYTES], self._packets[MAX_BLOB_BYTES:]
+            self._is_cut = len(self._packets) > 0
         told = self.news.sent
-        is_whole = not self._is_whole_told and told >= self.news.whole_after
+        is_whole = may_tell_news and not self._is_whole_told and told >= self.news.whole_after
         self._is_whole_told |= is_whole
-        size = sum(FILTER_BYTES + len(topic_filter) for topic_filter, _qos in news) + len(packets)
-        self._under_way.append(_UnderWay(self._number, size, told))
-        self._under_way_bytes += size
+        number = self._window.send(len(packets), told)
         self.sent_bytes += len(packets)
-        self._told_taken = self._taken
+        self._receipt.told()
         self._said_at = now
         self._speaks = False
         return Data(
-            *(self._me, self._connection, self._number, self._taken, is_whole, news, packets),
+            *(self._me, self._connection, number, self._receipt.kept, is_whole, news, packets),
             notes=self._notes.sent,
+            handled=self._receipt.handled,
         )
 
     def _read(self, link: LocalLink) -> None:
         """Take what the broker has written, if there is room for it."""
-        if not self._packets and self._under_way_bytes < UNDER_WAY_BYTES:
+        if not self._packets and self._window.has_room:
             packets = link.take()
             self._packets = self._answers.taken_out(packets) if self._answers.due else packets
 
@@ -466,19 +444,17 @@ class Peer:
             self._put(Close(self._me, blob.connection, "It does not know the connection any more."))
             return
         self._data_at = now
-        if blob.number != self._received + 1:
-            self.end(f"Blob {self._received + 1} was lost.")
+        has_news = len(blob.news) > 0 or blob.is_whole
+        if not self._receipt.take(blob.number, len(blob.packets), has_news):
+            self.end(f"Blob {self._receipt.received + 1} was lost.")
             return
         if not self._notes.is_whole(blob.notes):
             self.end("Its latest notes were lost.")
             return
-        self._received = blob.number
-        self._unanswered_bytes += len(blob.packets)
-        if blob.news or blob.is_whole or self._unanswered_bytes >= ANSWER_BYTES:
-            self._owed = blob.number
-            self._unanswered_bytes = 0
         self._is_new &= blob.taken == 0
-        self._on_taken(blob.taken)
+        self._window.on_answer(blob.taken, blob.handled)
+        self.news.taken = self._window.news_kept
+        self._wake()
         self._heard.hear(link, blob)
         if blob.packets:
             self.received_bytes += len(blob.packets)
@@ -499,21 +475,11 @@ class Peer:
             return
         self._on_notes(self, blob.notes)
 
-    def _on_taken(self, number: int) -> None:
-        under_way = self._under_way
-        while under_way and under_way[0].number <= number:
-            first = under_way.popleft()
-            self._under_way_bytes -= first.size
-            self.news.taken = first.news
-        self._wake()
-
     def _take(self, link: LocalLink) -> None:
-        """Tell the other node what was handled: its news are on disk, and the broker is not behind."""
-        handled = self._answers.handled(self._received)
+        """Tell the other node what was handled, unless the broker is behind, and which of its news are on disk."""
         framer = link.connection.framer
         is_behind = framer.kept_bytes > UNHANDLED_BYTES and not framer.missing_bytes
-        if self._taken < handled and not is_behind:
-            self._taken = handled
+        if not is_behind and self._receipt.on_handled(self._answers.kept(self._receipt.received)):
             self._wake()
 
     def _put(self, blob: Blob) -> None:

@@ -499,6 +499,26 @@ async def test_a_subscription_is_on_the_disk_of_another_node_before_suback(
             await waiting
 
 
+async def test_nodes_that_have_much_for_each_other_and_tell_filters_wait_for_nothing(
+    fleet: Fleet, air: Air, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqttlite.extensions.nodes.window.UNDER_WAY_BYTES", 50_000)
+    a, b = await fleet.together("a", "b")
+    async with client_of(a) as at_a, client_of(b) as at_b:
+        readers, subscribing = [], []
+        for client in (at_a, at_b):
+            await client.subscribe("t", qos=1)
+            readers.append(Reader(client))
+        air.delays = {("a", "b"): 0.05, ("b", "a"): 0.05}
+        for number in range(100):
+            for client in (at_a, at_b):
+                await client.publish("t", f"{number} {'x' * 10_000}", qos=1)
+                if number % 10 == 5:
+                    subscribing.append(asyncio.create_task(client.subscribe(f"u/{number}")))
+        await asyncio.wait_for(asyncio.gather(*subscribing), 10)
+        await until(lambda: [len(each.messages) for each in readers] == [200, 200])
+
+
 async def test_a_subscription_waits_a_second_at_most_for_a_node_that_does_not_answer(
     fleet: Fleet, air: Air, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -528,7 +548,7 @@ async def test_a_node_that_is_slow_holds_up_nobody_and_gets_all_that_is_kept(
         reader = Reader(subscriber)
         for number in range(100):
             await publisher.publish("t", f"{number} {'x' * 100_000}", qos=1)
-        assert peer_of(a, "b")._under_way_bytes < 5_000_000
+        assert peer_of(a, "b")._window.packet_bytes < 5_000_000
         monkeypatch.setattr("mqttlite.extensions.nodes.peer.UNHANDLED_BYTES", 1_000_000)
         await until(lambda: len(reader.messages) == 100)
 
@@ -666,7 +686,7 @@ async def test_a_client_that_leaves_with_many_long_filters_ends_no_connection(fl
 
 
 async def test_few_of_many_filters_are_on_their_way_at_once(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqttlite.extensions.nodes.peer.UNDER_WAY_BYTES", 2 * NEWS_AT_ONCE * 1_024)
+    monkeypatch.setattr("mqttlite.extensions.nodes.window.NEWS_UNDER_WAY", 2 * NEWS_AT_ONCE)
     b = await fleet.start("b")
     async with client_of(b) as subscriber:
         for at in range(0, 3_000, 500):
@@ -770,16 +790,47 @@ async def test_nonsense_and_blobs_of_another_version_change_nothing(fleet: Fleet
 async def test_packets_that_are_none_end_the_connection_and_it_comes_back(fleet: Fleet, air: Air) -> None:
     a, _b = await fleet.together("a", "b")
     peer = peer_of(a, "b")
-    air.send("b", "a", encode(Data("b", peer._connection, peer._received + 1, 0, False, [], b"\x00\x00\x00")))
+    air.send("b", "a", encode(Data("b", peer._connection, peer._receipt.received + 1, 0, False, [], b"\0\0\0")))
     await until(lambda: peer.connects == 2 and peer.is_connected)
     assert "malformed" in peer.reason.lower() or peer.reason
+
+
+async def test_a_fault_in_what_hears_another_node_is_logged_and_ends_the_connection_which_comes_back(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = await fleet.together("a", "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(peer_of(a, "b")._heard, "hear", lambda *_: 1 / 0)
+        async with client_of(b) as client:
+            await client.subscribe("t")
+    await until(lambda: peer_of(a, "b").connects >= 2 and peer_of(a, "b").has_met)
+    assert [each.exc_info for each in caplog.records if "a fault while node b was heard" in each.message]
+    async with client_of(a) as publisher, client_of(b) as subscriber:
+        await subscriber.subscribe("t")
+        reader = Reader(subscriber)
+        await publisher.publish("t", "x")
+        await reader.gets("x")
+
+
+async def test_a_fault_in_what_a_node_does_now_and_then_is_logged_and_it_goes_on(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = await fleet.together("a", "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(nodes_of(a)._fences, "tick", lambda: 1 / 0)
+        await until(lambda: any("a fault in what this node does" in each.message for each in caplog.records))
+    await b.stop()
+    await until(lambda: not peer_of(a, "b").is_connected)
+    ticked = asyncio.Event()
+    monkeypatch.setattr(nodes_of(a)._fences, "tick", ticked.set)
+    await asyncio.wait_for(ticked.wait(), 5)
 
 
 @pytest.mark.parametrize("news", [(b"a/#/b", 0), (b"t", 9), (b"x" * 70_000, 0)])
 async def test_topic_filters_that_are_none_end_the_connection(fleet: Fleet, air: Air, news: tuple[bytes, int]) -> None:
     a, _b = await fleet.together("a", "b")
     peer = peer_of(a, "b")
-    air.send("b", "a", encode(Data("b", peer._connection, peer._received + 1, 0, False, [news], b"")))
+    air.send("b", "a", encode(Data("b", peer._connection, peer._receipt.received + 1, 0, False, [news], b"")))
     await until(lambda: peer.connects == 2 and peer.is_connected)
 
 

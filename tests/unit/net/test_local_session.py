@@ -14,6 +14,8 @@ from mqttlite.net.local_link import LocalClient
 from mqttlite.net.local_session import LocalSession, encoded_filter
 from mqttlite.net.loop_driver import LoopDriver
 from mqttlite.store.memory import MemoryStore
+from mqttlite.wire.constants import V5
+from mqttlite.wire.encode import encode
 from mqttlite.wire.errors import TopicFilterInvalid
 from mqttlite.wire.packets import Ack, Publish, Suback, SubscriptionRequest, Unsuback
 from tests.support.stores import SlowStore, loaded
@@ -118,6 +120,20 @@ async def test_messages_are_acknowledged_late_and_in_any_order(qos: int) -> None
     found = bench.broker.sessions.get("b")
     assert found is not None
     assert not found.window.released
+
+
+@pytest.mark.parametrize("missing", [1, 2, 3])
+async def test_a_packet_whose_end_does_not_come_is_none(missing: int) -> None:
+    bench = Bench()
+    reader = await bench.subscriber(b"t", 1)
+    writer = bench.open("w", 1_000)
+    whole = encode(Publish(b"t", b"whole", 1, packet_id=1), V5)
+    writer.link.feed(whole + encode(Publish(b"t", b"cut", 1, packet_id=2), V5)[:-missing])
+    await bench.settle()
+    writer.link.leave()
+    await bench.settle()
+    assert payloads(reader) == [b"whole"]
+    assert bench.waiting("w"), "its session is kept"
 
 
 async def test_no_more_than_the_window_is_unacknowledged() -> None:

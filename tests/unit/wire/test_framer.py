@@ -120,6 +120,24 @@ def test_a_size_is_known_with_the_last_byte_of_the_length(head: str, size: int) 
         assert packet_size(before + raw(head)[:end], 3) == 0
 
 
+@pytest.mark.parametrize("start", ["", "30", "30 05", "30 05 0001", "30 80", "30 8000"])
+def test_the_start_of_a_packet_whose_rest_does_not_come_is_dropped_and_those_before_it_are_not(start: str) -> None:
+    framer = Framer(100)
+    framer.put(TWO)
+    framer.put(raw(start))
+    framer.drop_unfinished()
+    assert list(framer.split(TWO[:4])) == [(0x40, b"\0\1"), (0xC0, b""), (0x40, b"\0\1")]
+
+
+@pytest.mark.parametrize("start", ["", "30", "30 05 0001"])
+def test_without_a_whole_packet_nothing_is_left(start: str) -> None:
+    framer = Framer(100)
+    assert list(framer.split(raw(start))) == []
+    framer.drop_unfinished()
+    assert framer.kept_bytes == framer.missing_bytes == 0
+    assert list(framer.split(TWO)) == [(0x40, b"\0\1"), (0xC0, b"")]
+
+
 @pytest.mark.parametrize("text", ["30 8000", "30 ff00", "30 808000", "30 ffffff00", "30 80808000"])
 def test_a_length_that_is_longer_than_need_be_is_malformed(text: str) -> None:
     with pytest.raises(MalformedPacket, match="longer than it need be"):
