@@ -2,13 +2,14 @@
 without a disk beside them.
 
 All get queues without a limit and a thousand messages unacknowledged by a receiver. mosquitto has no mode that writes
-before it acknowledges: it writes its database every half hour and at its end.
+before it acknowledges: by itself it writes its database every half hour and at its end. With its plugin for SQLite it
+commits after each round of its loop, at which it has acknowledged: as safe as it can be.
 """
 
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,8 @@ max_inflight = 1_000
 max_queued_messages = 10_000_000
 max_queued_bytes = 20_000_000_000
 """
+SQLITE: Final = "mosquitto-sqlite"
+PLUGIN: Final = "mosquitto_persist_sqlite.so"
 NATS: Final = """\
 server_name: bench
 listen: "{host}:{nats_port}"
@@ -43,7 +46,7 @@ def specs(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> l
         found.append(serving(variant.name, home, {"PYTHONPATH": str(source)}, common))
     best = {"PYTHONPATH": str(compiled or ROOT)}
     found.append(serving(MEMORY, home, best, (*common, "--no-persistence")))
-    for name, find in (("mosquitto", mosquitto), ("nats", nats)):
+    for name, find in (("mosquitto", mosquitto), (SQLITE, mosquitto_sqlite), ("nats", nats)):
         spec = find(home)
         if spec is None:
             absent(f"{name}: it is not installed")
@@ -55,18 +58,33 @@ def specs(home: Path, compiled: Path | None, absent: Callable[[str], None]) -> l
 def mosquitto(home: Path) -> Spec | None:
     """With `persistence true` and its own interval between two writes."""
     found = find_mosquitto()
+    return None if found is None else _mosquitto("mosquitto", found, home, ("persistence true",))
+
+
+def mosquitto_sqlite(home: Path) -> Spec | None:
+    """With the plugin of its version 2.1, which stands beside the program or where Debian keeps plugins."""
+    found = find_mosquitto()
     if found is None:
         return None
-    port, data = free_port(), home / "mosquitto.data"
-    lines = [f"listener {port} {LOOPBACK}", "allow_anonymous true", "log_dest none"]
-    lines += ["persistence true", f"persistence_location {data}/"]
+    beside = Path(found).with_name(PLUGIN)
+    plugin = beside if beside.exists() else next(Path("/usr/lib").glob(f"*/{PLUGIN}"), None)
+    if plugin is None:
+        return None
+    lines = (f"plugin {plugin}", "plugin_opt_sync full", "plugin_opt_flush_period 0")
+    return _mosquitto(SQLITE, found, home, lines)
+
+
+def _mosquitto(name: str, found: str, home: Path, persistence: Sequence[str]) -> Spec:
+    port, data = free_port(), home / f"{name}.data"
+    lines = [f"listener {port} {LOOPBACK}", "allow_anonymous true", "log_dest none", "set_tcp_nodelay true"]
+    lines += [f"persistence_location {data}/", *persistence]
     lines += ["max_queued_messages 0", "max_queued_bytes 0", "max_inflight_messages 1000"]
     if os.geteuid() == 0:
         lines.insert(0, "user root")  # it would become a user who may not write the folder
-    configuration = home / "mosquitto-durable.conf"
+    configuration = home / f"{name}-durable.conf"
     configuration.write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = (found, "-c", str(configuration))
-    return Spec("mosquitto", LOOPBACK, port, command, version_command=(found, "-h"), folder=home, data=data)
+    return Spec(name, LOOPBACK, port, command, version_command=(found, "-h"), folder=home, data=data)
 
 
 def nats(home: Path) -> Spec | None:

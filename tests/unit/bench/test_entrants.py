@@ -110,6 +110,7 @@ def test_the_durable_group_names_those_that_are_absent(
     assert told == [
         "mqttlite: there is no compiled build",
         "mosquitto: it is not installed",
+        "mosquitto-sqlite: it is not installed",
         "nats: it is not installed",
     ]
     assert (memory.name, memory.data) == ("mqttlite-memory", None)
@@ -121,12 +122,16 @@ def test_the_durable_group_has_queues_without_a_limit(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     install("mosquitto", tmp_path)
+    install(durable.PLUGIN, tmp_path)
     program = install("nats-server", tmp_path)
-    pure, *_, mosquitto, nats = durable.specs(home, home, pytest.fail)
+    pure, *_, mosquitto, safe, nats = durable.specs(home, home, pytest.fail)
     assert pure.command[-2:] == ("--config", str(home / "queues.toml"))
     assert load_config(str(home / "queues.toml")).limits.max_queued_messages == 10_000_000
     assert "max_queued_messages 0" in (home / "mosquitto-durable.conf").read_text()
     assert f"persistence_location {mosquitto.data}/" in (home / "mosquitto-durable.conf").read_text()
+    lines = (home / "mosquitto-sqlite-durable.conf").read_text().splitlines()
+    assert f"plugin {tmp_path / durable.PLUGIN}" in lines
+    assert f"persistence_location {safe.data}/" in lines
     assert nats.command == (str(program), "-c", str(home / "nats.conf"))
     assert f'store_dir: "{nats.data}", sync_interval: always' in (home / "nats.conf").read_text()
 
