@@ -20,13 +20,23 @@ class Segment:
     in microseconds, or the highest number up to that one, if that is higher; `last` is at least that of the last
     one."""
 
-    __slots__ = ("first", "last", "number", "size_bytes")
+    __slots__ = ("before_bytes", "first", "last", "number", "size_bytes")
 
-    def __init__(self, first: int, number: int, last: int, size_bytes: int) -> None:
+    def __init__(self, first: int, number: int, last: int, size_bytes: int, before_bytes: int = 0) -> None:
         self.first: Final = first
         self.number: Final = number
         self.last: int = last
         self.size_bytes: int = size_bytes
+        self.before_bytes: int = before_bytes
+        """The size of those before it, from any beginning that all segments of a log share."""
+
+
+def _first(segment: Segment) -> int:
+    return segment.first
+
+
+def _number(segment: Segment) -> int:
+    return segment.number
 
 
 class Stretch(NamedTuple):
@@ -54,6 +64,7 @@ class Segments:
 
     def add(self, offset: int, number: int, size_bytes: int) -> bool:
         """Count an entry that is appended. Return whether it begins a segment."""
+        before_bytes = 0
         if self._segments:
             last = self._segments[-1]
             is_old = self._most_us > 0 and number >= last.number + self._most_us
@@ -61,7 +72,9 @@ class Segments:
                 last.size_bytes += size_bytes
                 last.last = max(last.last, number)
                 return False
-        self._segments.append(Segment(offset, number, number, size_bytes))
+            number = max(number, last.number)  # the clock may have been set back
+            before_bytes = last.before_bytes + last.size_bytes
+        self._segments.append(Segment(offset, number, number, size_bytes, before_bytes))
         if len(self._segments) > MAX_SEGMENTS:
             self._merge()
         return True
@@ -88,7 +101,8 @@ class Segments:
             return segment.size_bytes
         removed = max(1, count * self._most_bytes // segment.size_bytes)
         size = segment.size_bytes * removed // count
-        rest = Segment(segment.first + removed, segment.number, segment.last, segment.size_bytes - size)
+        before_bytes = segment.before_bytes + size
+        rest = Segment(segment.first + removed, segment.number, segment.last, segment.size_bytes - size, before_bytes)
         self._segments[0] = rest
         return size
 
@@ -116,8 +130,8 @@ class Segments:
 
     def size_between(self, first: int, end: int) -> int:
         """The size of the segments that begin from `first` to before `end`; of the one of `first`, all."""
-        segments = self._segments[self._at(first) :]
-        return sum([each.size_bytes for each in segments if each.first < end])
+        at, following = self._at(first), bisect_left(self._segments, end, key=_first)
+        return self._size_from(at) - self._size_from(following) if at < following else 0
 
     def last_of(self, offset: int) -> int:
         """The last number of the segment of an entry."""
@@ -129,11 +143,29 @@ class Segments:
 
     def size_since(self, number: int) -> int:
         """The size of the segments with an entry that may have this number or a higher one."""
-        return sum([each.size_bytes for each in self._segments if each.last >= number])
+        at = bisect_left(self._segments, number, key=_number)
+        if at and self._segments[at - 1].last >= number:
+            at -= 1
+        return self._size_from(at)
+
+    def _size_from(self, at: int) -> int:
+        """The size of the segments from a place on."""
+        if at >= len(self._segments):
+            return 0
+        latest = self._segments[-1]
+        return latest.before_bytes + latest.size_bytes - self._segments[at].before_bytes
+
+    def _sum_up(self) -> int:
+        """The sizes are others. Return that of all segments."""
+        total = 0
+        for each in self._segments:
+            each.before_bytes = total
+            total += each.size_bytes
+        return total
 
     def _at(self, offset: int) -> int:
         """The place of the segment of an entry."""
-        return max(0, bisect_right(self.firsts, offset) - 1)
+        return max(0, bisect_right(self._segments, offset, key=_first) - 1)
 
     def resize(self, first: int, end: int, log_end: int, sizes: Mapping[int, tuple[int, int]]) -> int:
         """Of the entries before `end`, those from `first` on are left, with gaps. `sizes` are those of all and of the
@@ -151,13 +183,13 @@ class Segments:
                 each.size_bytes = 0
         for offset, (_, left) in sizes.items():
             self._segments[self._at(offset)].size_bytes += left
-        return sum([each.size_bytes for each in self._segments])
+        return self._sum_up()
 
     def around(self, number: int, end: int) -> Stretch:
         """Where the first entry with at least this number is. `end` is that of the log. Several segments may begin with
         one number, because entries that come together have one time."""
         segments = self._segments
-        at = bisect_left([each.number for each in segments], number)
+        at = bisect_left(segments, number, key=_number)
         if at == 0:
             first = segments[0].first if segments else end
             return Stretch(first, first, number, number)
@@ -171,7 +203,8 @@ class Segments:
         merged: list[Segment] = []
         for at in range(0, len(closed) - 1, 2):
             one, two = closed[at], closed[at + 1]
-            merged.append(Segment(one.first, one.number, max(one.last, two.last), one.size_bytes + two.size_bytes))
+            size_bytes = one.size_bytes + two.size_bytes
+            merged.append(Segment(one.first, one.number, max(one.last, two.last), size_bytes, one.before_bytes))
         if len(closed) % 2:
             merged.append(closed[-1])
         self._segments = [*merged, latest]
@@ -200,4 +233,4 @@ class Segments:
         if has_gaps:
             latest.size_bytes = min(latest.size_bytes, self._most_bytes)
         self._segments = kept
-        return closed + latest.size_bytes
+        return self._sum_up()

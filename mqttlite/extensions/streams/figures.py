@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from mqttlite.extensions.streams.backlogs import Backlogs
 from mqttlite.extensions.streams.service import Streams
 from mqttlite.extensions.streams.states import GroupState
 from mqttlite.telemetry.figures import MAX_REPORTED, Values
@@ -25,25 +26,27 @@ class StreamFigures:
         self._archive: Final = archive
         self._clock: Final = clock
         self._growth: Final = Growth()
+        self._backlogs: Final = Backlogs(streams)
 
     def values(self) -> Mapping[str, Values]:
         """Of the first streams and groups by name; by the names in the manifest."""
-        return _values(self._streams, self._archive)
+        self._backlogs.measure()
+        return _values(self._streams, self._backlogs, self._archive)
 
     def sys_values(self) -> Iterator[tuple[str, str]]:
         """The names below `$SYS/broker`, and their values."""
-        streams, now = self._streams, self._clock()
+        streams, backlogs, now = self._streams, self._backlogs, self._clock()
+        backlogs.measure()
         names = heapq.nsmallest(MAX_PUBLISHED, streams.names)
-        groups = {name: streams.groups(name, MAX_PUBLISHED) for name in names}
-        told = [(name, each) for name in names for each in groups[name]][:MAX_PUBLISHED]
+        told = [(name, each) for name in names for each in backlogs.groups.get(name, ())][:MAX_PUBLISHED]
         self._growth.keep({*names, *(_named(name, each) for name, each in told)})
         for name in names:
             state, below = streams.state(name), f"streams/{name}"
-            lag, (oldest_us, left) = streams.lag(name), streams.unfinished(name)
             yield f"{below}/messages", str(state.messages)
             yield f"{below}/bytes", str(state.size_bytes)
             yield f"{below}/readers", str(state.readers)
-            yield from self._behind(below, name, lag, oldest_us, left, now)
+            if name in backlogs.streams:
+                yield from self._behind(below, name, *backlogs.streams[name], now)
         for name, each in told:
             below = f"streams/{name}/groups/{each.name}"
             yield from self._behind(below, _named(name, each), each.lag, each.oldest_us, each.retention_left, now)
@@ -63,27 +66,30 @@ def _named(stream: str, group: GroupState) -> str:
     return f"{stream}/{group.name}"
 
 
-def _values(streams: Streams, archive: "Archive | None") -> Mapping[str, Values]:
+def _values(streams: Streams, backlogs: Backlogs, archive: "Archive | None") -> Mapping[str, Values]:
     states = [streams.state(name) for name in heapq.nsmallest(MAX_REPORTED, streams.names)]
     labels = [{"stream": each.name} for each in states]
     archived = {} if archive is None else archive.figures()
-    groups: list[tuple[dict[str, str], GroupState]] = []
-    for state in states:
-        found = streams.groups(state.name, MAX_REPORTED - len(groups))
-        groups += [({"stream": state.name, "group": each.name}, each) for each in found]
+    groups = [
+        ({"stream": state.name, "group": each.name}, each)
+        for state in states
+        for each in backlogs.groups.get(state.name, ())
+    ][:MAX_REPORTED]
     now_us = streams.now_us
-    unfinished = [streams.unfinished(each.name) for each in states]
-    lags = [streams.lag(each.name) for each in states]
+    behind = [
+        (label, backlogs.streams[each.name])
+        for label, each in zip(labels, states, strict=True)
+        if each.name in backlogs.streams
+    ]
     return {
         "stream_messages": [(label, each.messages) for label, each in zip(labels, states, strict=True)],
         "stream_bytes": [(label, each.size_bytes) for label, each in zip(labels, states, strict=True)],
         "stream_readers": [(label, each.readers) for label, each in zip(labels, states, strict=True)],
-        "stream_lag": list(zip(labels, lags, strict=True)),
+        "stream_lag": [(label, each.lag) for label, each in behind],
         "stream_unfinished_seconds": [
-            (label, (now_us - oldest) / 1e6 if oldest else 0.0)
-            for label, (oldest, _) in zip(labels, unfinished, strict=True)
+            (label, (now_us - each.oldest_us) / 1e6 if each.oldest_us else 0.0) for label, each in behind
         ],
-        "stream_retention_left": [(label, left) for label, (_, left) in zip(labels, unfinished, strict=True)],
+        "stream_retention_left": [(label, each.retention_left) for label, each in behind],
         "stream_group_unfinished_seconds": [
             (label, (now_us - each.oldest_us) / 1e6 if each.oldest_us else 0.0) for label, each in groups
         ],

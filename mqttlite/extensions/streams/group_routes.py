@@ -92,8 +92,7 @@ def routes(context: OperatorContext) -> Sequence[Route]:
             except ValueError as error:
                 raise Problem(Code.INVALID_VALUE, str(error)) from None
         await commit()
-        (found,) = [each for each in streams.groups(name) if each.name == group]
-        return found
+        return streams.group(name, group)
 
     @route.get(_LETTERS, Role.VIEWER, "List the dead letters of a shared group")
     async def dead_letters(name: str, group: str) -> Listed[StreamDeadLetter]:

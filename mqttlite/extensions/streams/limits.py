@@ -83,6 +83,11 @@ MAX_CACHED_KEYS: Final = 10_000
 SEARCHED_AT_ONCE: Final = 32
 """In how many partitions a time is searched at the same time: each search waits for the store some eight times."""
 
+MAX_MEASURED: Final = 50_000
+MEASURED_AT_ONCE: Final = 1_000
+"""After how many places, one for each reader or group and partition, a report of figures ends that measures how far
+they are behind, which is after some tens of milliseconds of the loop, and how many are one step of it."""
+
 MAX_ANSWERED: Final = 1_000
 MAX_ANSWERED_BYTES: Final = 4_194_304
 """The most messages, and about the most bytes, that one HTTP answer has."""

@@ -34,7 +34,7 @@ from mqttlite.extensions.streams.once import DEDUP
 from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.position import Position
-from mqttlite.extensions.streams.readers import Readers, find_partition, find_shared, stream_of
+from mqttlite.extensions.streams.readers import Readers, find_group, find_partition, find_shared, stream_of
 from mqttlite.extensions.streams.records import (
     CURSOR,
     DEFINITION,
@@ -56,9 +56,9 @@ from mqttlite.extensions.streams.states import (
     groups_of,
     lag_of,
     readers_of,
+    shared_members_of,
     state_of,
     state_of_group,
-    unfinished_of,
 )
 from mqttlite.extensions.streams.stream import AppendOutcome, Stream
 from mqttlite.telemetry.recorder import GroupReading
@@ -405,14 +405,20 @@ class Streams:
         """The most messages that a reader has not finished. Raises `NoSuchStream`."""
         return lag_of(self._find(name))
 
-    def unfinished(self, name: str) -> tuple[int, float]:
-        """The oldest message that a reader has not finished, and what is left of its time or room. Raises
-        `NoSuchStream`."""
-        return unfinished_of(self._find(name))
+    def find(self, name: str) -> KeptStream | None:
+        """A stream with its readers and groups, to look at; None if there is no such one."""
+        self._core.effects.now = self._clock()
+        return self._kept.get(name)
 
-    def groups(self, name: str, most: int | None = None) -> list[GroupState]:
-        """All groups, or the first ones by name. Raises `NoSuchStream`."""
-        return groups_of(self._find(name), most)
+    def groups(self, name: str) -> list[GroupState]:
+        """Raises `NoSuchStream`."""
+        return groups_of(self._find(name))
+
+    def group(self, name: str, group: str) -> GroupState:
+        """Raises `NoSuchStream`, also for a group that it does not have."""
+        kept = self._find(name)
+        found = find_group(kept, group)
+        return state_of_group(kept, found, shared_members_of(kept).get(group, []))
 
     def group_readings(self) -> list[Callable[[], GroupReading | None]]:
         """The groups of all streams, each with what reads it later."""
@@ -423,7 +429,7 @@ class Streams:
     def _read_group(self, kept: KeptStream, group: Group | SharedGroup) -> GroupReading | None:
         if kept.groups.get(group.name) is not group:
             return None
-        state = state_of_group(kept, group)
+        state = state_of_group(kept, group, shared_members_of(kept).get(group.name, []))
         return GroupReading(
             stream=kept.options.name,
             group=state.name,

@@ -1,6 +1,5 @@
 """The visible state of streams, readers and groups, and how it is found. Nothing here changes them."""
 
-import heapq
 from collections import Counter
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ from mqttlite.extensions.streams.options import StreamOptions
 from mqttlite.extensions.streams.reader import Reader
 from mqttlite.extensions.streams.shared_group import SharedGroup, SharedMember
 from mqttlite.extensions.streams.stream import Stream
+from mqttlite.log.cursor import Cursor
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ def state_of(kept: KeptStream) -> StreamState:
 
 def readers_of(kept: KeptStream) -> list[ReaderState]:
     """Its subscriptions."""
-    logs = _logs(kept.stream)
+    logs = logs_of(kept.stream)
     return [
         ReaderState(
             client_id=each.session.client_id,
@@ -158,33 +158,44 @@ def readers_of(kept: KeptStream) -> list[ReaderState]:
     ]
 
 
+def cursors_of(kept: KeptStream) -> list[Cursor]:
+    """Those of its readers without a group, and of its groups."""
+    alone = [each.cursor for each in kept.readers.values() if each.group is None]
+    return [*alone, *(group.cursor for group in kept.groups.values())]
+
+
+def logs_of(stream: Stream) -> list[tuple[int, int]]:
+    """The first offset and the end of each partition."""
+    return [(each.first, each.end) for each in stream.partitions]
+
+
 def lag_of(kept: KeptStream) -> int:
     """The most messages that a reader of it has not finished."""
-    logs = _logs(kept.stream)
-    alone = [each.cursor for each in kept.readers.values() if each.group is None]
-    return max((each.lag(logs) for each in (*alone, *(group.cursor for group in kept.groups.values()))), default=0)
+    logs = logs_of(kept.stream)
+    return max((each.lag(logs) for each in cursors_of(kept)), default=0)
 
 
-def groups_of(kept: KeptStream, most: int | None = None) -> list[GroupState]:
-    """Its groups, or the first ones by name."""
-    names = kept.groups if most is None else heapq.nsmallest(most, kept.groups)
-    return [state_of_group(kept, kept.groups[each]) for each in names]
+def groups_of(kept: KeptStream) -> list[GroupState]:
+    """Its groups."""
+    members = shared_members_of(kept)
+    return [state_of_group(kept, each, members.get(name, [])) for name, each in kept.groups.items()]
 
 
-def state_of_group(kept: KeptStream, group: Group | SharedGroup) -> GroupState:
-    """The state of a group of it."""
-    logs = _logs(kept.stream)
-    return _state_of_shared(kept, group, logs) if isinstance(group, SharedGroup) else _state_of(kept, group, logs)
+def shared_members_of(kept: KeptStream) -> dict[str, list[str]]:
+    """The connected clients of its shared groups, by the names of these."""
+    found: dict[str, list[str]] = {}
+    for each in kept.readers.values():
+        if isinstance(each.group, SharedGroup) and each.session.outbox is not None:
+            found.setdefault(each.group.name, []).append(each.session.client_id)
+    return found
 
 
-def unfinished_of(kept: KeptStream) -> tuple[int, float]:
-    """The oldest message that a reader or group has not finished, and the least that is left of its time or room: see
-    `GroupState`."""
-    alone = [each.cursor for each in kept.readers.values() if each.group is None]
-    found = [
-        kept.stream.unfinished(each.positions) for each in (*alone, *(group.cursor for group in kept.groups.values()))
-    ]
-    return min((oldest for oldest, _ in found if oldest), default=0), min((left for _, left in found), default=1.0)
+def state_of_group(kept: KeptStream, group: Group | SharedGroup, members: list[str]) -> GroupState:
+    """The state of a group of it. `members` are those of a shared one."""
+    logs = logs_of(kept.stream)
+    if isinstance(group, SharedGroup):
+        return _state_of_shared(kept, group, logs, members)
+    return _state_of(kept, group, logs)
 
 
 def _state_of(kept: KeptStream, group: Group, logs: list[tuple[int, int]]) -> GroupState:
@@ -203,12 +214,13 @@ def _state_of(kept: KeptStream, group: Group, logs: list[tuple[int, int]]) -> Gr
     )
 
 
-def _state_of_shared(kept: KeptStream, group: SharedGroup, logs: list[tuple[int, int]]) -> GroupState:
+def _state_of_shared(
+    kept: KeptStream, group: SharedGroup, logs: list[tuple[int, int]], members: list[str]
+) -> GroupState:
     oldest_us, retention_left = kept.stream.unfinished(group.cursor.positions)
-    sessions = [each.session for each in kept.readers.values() if each.group is group]
     return GroupState(
         name=group.name,
-        members=[each.client_id for each in sessions if each.outbox is not None],
+        members=members,
         mode="shared",
         owners=[""] * len(logs),
         positions=list(group.cursor.positions),
@@ -221,11 +233,6 @@ def _state_of_shared(kept: KeptStream, group: SharedGroup, logs: list[tuple[int,
         redeliveries=group.redeliveries,
         dead_letters=len(group.dead),
     )
-
-
-def _logs(stream: Stream) -> list[tuple[int, int]]:
-    """The first offset and the end of each partition."""
-    return [(each.first, each.end) for each in stream.partitions]
 
 
 def _client_of(member: object) -> str:

@@ -14,7 +14,6 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.source import Source
 from mqttlite.extensions.command_sink import Command, CommandSink, Tell
 from mqttlite.extensions.namespaces import NAMESPACES
-from mqttlite.extensions.streams.errors import NoSuchStream
 from mqttlite.extensions.streams.history import ReadEntries
 from mqttlite.extensions.streams.limits import MAX_COMMAND_BYTES
 from mqttlite.extensions.streams.options import StreamOptions
@@ -113,10 +112,7 @@ class StreamCommands:
         return {"partitions": partitions, "groups": groups}
 
     def _positions(self, name: str, group: str) -> str:
-        found = [each for each in self._streams.groups(name) if each.name == group]
-        if not found:
-            raise NoSuchStream(f"the stream {name} has no group {group[:128]!r}")
-        return text_of(found[0].positions)
+        return text_of(self._streams.group(name, group).positions)
 
     def _shown(self, command: Command) -> Json:
         """The stream as its publisher may see it: topics below a mount point without that."""

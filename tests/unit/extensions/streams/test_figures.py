@@ -1,11 +1,16 @@
 """What metrics and `$SYS` say of streams, their groups, and what retention leaves them."""
 
+from random import Random
+
 import pytest
 
+from mqttlite.extensions.streams import backlogs as backlogs_module
+from mqttlite.extensions.streams.backlogs import Backlogs
 from mqttlite.extensions.streams.figures import MAX_PUBLISHED, StreamFigures
 from mqttlite.extensions.streams.manifest import MANIFEST
 from mqttlite.store.memory import MemoryStore
 from tests.support.core_driver import publishes
+from tests.support.numbers import CountedInt
 from tests.support.streams import StreamWorld, ack, options, reader
 
 GROUP = "$share/g/$stream/s@earliest"
@@ -82,4 +87,99 @@ def test_a_stream_without_a_time_limit_has_all_its_time_left() -> None:
     world.advance(100.0)
     ((_, left),) = figures_of(world).values()["stream_retention_left"]  # type: ignore[misc]
     assert left == 1.0
+    world.end()
+
+
+def test_the_figures_of_a_stream_are_those_of_its_worst_reader() -> None:
+    random = Random(175)
+    world = StreamWorld([options(partitions=3, keep_s=1_000, keep_bytes=60_000)], MemoryStore(pages=True))
+    clients = [reader(world, "$stream/s@earliest", f"c{number}") for number in range(8)]
+    clients += [reader(world, f"$share/g{number}/$stream/s@earliest", f"g{number}") for number in range(3)]
+    backlogs = Backlogs(world.streams)
+    kept = world.streams.find("s")
+    assert kept is not None
+    for _ in range(60):
+        world.append(*[str(number).ljust(random.randrange(300)) for number in range(4)], key=str(random.random()))
+        world.advance(random.randrange(40))
+        for client in random.sample(clients, 3):
+            ack(client, *publishes(client.received()))
+        backlogs.measure()
+        cursors = [each.cursor for each in (*kept.readers.values(), *kept.groups.values())]
+        worst = [kept.stream.unfinished(each.positions) for each in cursors]
+        assert backlogs.streams["s"] == (
+            world.streams.lag("s"),
+            min((oldest for oldest, _ in worst if oldest), default=0),
+            min(left for _, left in worst),
+        )
+        assert backlogs.groups["s"] == world.streams.groups("s")
+    assert world.streams.state("s").removed, "readers lost messages"
+    world.end()
+
+
+def test_a_report_of_many_readers_ends_at_its_limit_and_the_next_one_goes_on() -> None:
+    names = ["s", "t", "u"]
+    world = StreamWorld([options(name, f"{name}/#") for name in names], MemoryStore(pages=True))
+    clients = [reader(world, f"$stream/{name}", f"{name}{number}") for name in names for number in range(4)]
+    backlogs = Backlogs(world.streams, most=9)  # a partition and four readers, twice
+
+    def lags() -> dict[str, int]:
+        backlogs.measure()
+        return {name: each.lag for name, each in backlogs.streams.items()}
+
+    world.append("1", topic="s/1")
+    found = [lags() for _ in names]
+    assert found == [{"s": 1}, {"s": 1, "t": 0}, {"s": 1, "t": 0, "u": 0}]
+    world.append("2", "3", topic="u/1")
+    assert [lags()["u"] for _ in range(4)] == [0, 0, 0, 2], "in the round that has begun, and in the next one"
+    world.streams.delete("t")
+    while "t" in lags():
+        pass
+    assert clients
+    world.end()
+
+
+def test_a_reader_that_had_finished_when_it_was_measured_is_not_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlogs_module, "MEASURED_AT_ONCE", 1)
+    world = StreamWorld([options()], MemoryStore(pages=True))
+    clients = [reader(world, "$stream/s", name) for name in "ab"]
+    backlogs = Backlogs(world.streams, most=4)  # two readers and a partition, and one of the readers
+    backlogs.measure()
+    assert not backlogs.streams, "one of the two is measured"
+    world.append("1")
+    for each in clients:
+        ack(each, *publishes(each.received()))
+    backlogs.measure()
+    assert backlogs.streams["s"] == (0, 0, 1.0)
+    world.end()
+
+
+def test_figures_tell_of_a_limited_number_of_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlogs_module, "MAX_REPORTED", 3)
+    world = StreamWorld([options("s"), options("t")])
+    for name, groups in (("s", 2), ("t", 3)):
+        for number in range(groups):
+            reader(world, f"$share/g{number}/$stream/{name}", f"{name}{number}")
+    backlogs = Backlogs(world.streams)
+    backlogs.measure()
+    assert [(name, [each.name for each in found]) for name, found in backlogs.groups.items()] == [
+        ("s", ["g0", "g1"]),
+        ("t", ["g0"]),
+    ]
+    world.end()
+
+
+def test_a_report_asks_few_segments_however_many_readers_are_behind() -> None:
+    world = StreamWorld([options(keep_s=1_000)], MemoryStore(pages=True))
+    world.append("1")
+    for number in range(50):
+        reader(world, "$stream/s@0:0", f"r{number}", expiry=1_000).lose()
+    kept = world.streams.find("s")
+    assert kept is not None
+    counted = CountedInt.counter()
+    rows = [(number, *(CountedInt(counted, each) for each in (number, number, 1))) for number in range(256)]
+    (partition,) = kept.stream.partitions
+    partition.segments.restore(rows, 0, 256, 255)
+    counted.clear()
+    Backlogs(world.streams).measure()
+    assert 0 < counted.total() < 64, "two searches among 256"
     world.end()
