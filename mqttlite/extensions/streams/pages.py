@@ -124,13 +124,13 @@ def add(dashboard: Dashboard) -> None:
             partition=partition,
             choices=HOURS,
             found=found,
-            chart=_chart_of(found),
+            chart=chart_of(found),
             width=WIDTH,
             height=HEIGHT,
         )
 
 
-def _chart_of(found: dict[str, Any]) -> dict[str, Any]:
+def chart_of(found: dict[str, Any]) -> dict[str, Any]:
     """The line of the means and the band between the lowest and highest values, as points of SVG."""
     points = found.get("points", [])
     if not points:

@@ -6,6 +6,7 @@ import pytest
 
 from mqttlite.core.question import Entries
 from mqttlite.extensions.streams import topic_history
+from mqttlite.extensions.streams.pages import HEIGHT, WIDTH, chart_of
 from mqttlite.extensions.streams.topic_history import TopicHistory, history_of
 from mqttlite.store.memory import MemoryStore
 from tests.support.streams import StreamWorld, options
@@ -139,3 +140,30 @@ async def test_partitions_share_the_limits_of_a_chart(monkeypatch: pytest.Monkey
         world.append(str(at), topic="a", key=f"key {at}")
         world.advance(1.0)
     assert (await looked(world)).messages == 4
+
+
+async def test_partitions_share_the_bytes_of_a_chart(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = StreamWorld([options(partitions=2)], MemoryStore(pages=True), now=BEGIN)
+    for at in range(20):
+        world.append("1".ljust(1_000), topic="a", key=f"key {at}")
+    assert all(each.count >= 4 for each in world.streams.partitions("s"))
+    monkeypatch.setattr(topic_history, "MAX_ANSWERED", 1)
+    monkeypatch.setattr(topic_history, "MAX_CHARTED_BYTES", 4_000)
+    assert (await looked(world)).messages == 4, "two of a kilobyte and more in each"
+
+
+LARGEST = 1.7976931348623157e308
+
+
+@pytest.mark.parametrize("values", [(LARGEST, -LARGEST), (-LARGEST,), (0.0, 5e-324), (LARGEST, LARGEST), (7.0,)])
+def test_a_chart_of_any_finite_numbers_is_inside_its_frame(values: tuple[float, ...]) -> None:
+    points = [
+        {"at": f"2026-01-01T00:00:0{at}Z", "mean": value, "low": value, "high": max(values), "count": 1}
+        for at, value in enumerate(values)
+    ]
+    chart = chart_of({"points": points, "since": "2026-01-01T00:00:00Z", "until": "2026-01-01T00:00:05Z"})
+    places = [tuple(map(float, each.split(","))) for each in f"{chart['line']} {chart['band']}".split()]
+    assert len(places) == 3 * len(values)
+    assert all(0.0 <= across <= WIDTH and 0.0 <= down <= HEIGHT for across, down in places)
+    if min(values) / 2 < max(values) / 2:
+        assert {down for _, down in places} >= {0.0, HEIGHT}, "it fills its frame"
