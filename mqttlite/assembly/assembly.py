@@ -130,6 +130,7 @@ class Assembly:
         self.listeners: Final = self.network.listeners
         if self.nodes is not None:
             self.nodes.serve_at(config.listeners, self.listeners)
+            self.nodes.spending.share(self.network.quotas.of_users)
         self.telemetry: Final = Telemetry(
             *(runtime, self._delivery, self.schemas, self.streams, self._archive, self.network, self._why_not_ready),
             node=self._name(surroundings),

@@ -95,7 +95,7 @@ class Network:
             capabilities=options.capabilities,
             mount_point=options.mount_point.encode(),
             identity_of=partial(identity_of, source=options.identity_from),
-            quotas=self.quotas.of_listener(options.quotas),
+            quotas=self.quotas.of_listener(options.quotas, options.place(number + 1)),
             connect_limits=(options.connects or config.connects).limits(runtime.clock()),
             certificate_id_of=_certificate_id_of(options),
             revoked=frozenset() if files is None else files.revoked,

@@ -231,6 +231,11 @@ class ListenerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """
         return self.name or f"{self.transport()}-{self.port if self.path is None else PurePath(self.path).name}"
 
+    def place(self, number: int) -> str:
+        """What it has in common with listeners of other nodes: its name, or without one its place among the listeners,
+        from 1 on, and its kind."""
+        return self.name or f"{number} ({self.transport()})"
+
     def transport(self) -> str:
         """`tcp`, `tls`, `ws`, `wss` or `unix`."""
         if self.websocket:

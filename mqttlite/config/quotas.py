@@ -139,12 +139,14 @@ class BrokerQuotas:
         self._to_all: Final = self._buckets(options, "to_all_")
         self._all_usage: Final = self._usages(options, "all")
         self._options: Final = options
+        self.of_users: Final[dict[str, BucketTable]] = {}
+        """The rates of users, by names that other nodes know them by."""
         self._common: Final = self._quotas(options, is_broker=True)
 
-    def of_listener(self, options: QuotaOptions | None) -> Quotas | None:
-        """None where nothing limits the listener's clients."""
+    def of_listener(self, options: QuotaOptions | None, place: str = "") -> Quotas | None:
+        """None where nothing limits the listener's clients. `place` is as in the options of the listener."""
         if options is not None:
-            return self._quotas(options, is_broker=False)
+            return self._quotas(options, is_broker=False, place=place)
         if self._options == QuotaOptions(burst_s=self._options.burst_s, on_rate=self._options.on_rate):
             return None
         common = self._common
@@ -155,19 +157,19 @@ class BrokerQuotas:
         for session in sessions:
             session.count_for(self._common.usages.of(session.username, ""))
 
-    def _quotas(self, options: QuotaOptions, *, is_broker: bool) -> Quotas:
+    def _quotas(self, options: QuotaOptions, *, is_broker: bool, place: str = "") -> Quotas:
         """Of the broker, or of one listener: each counts for the broker, too."""
         return Quotas(
             Rates(
                 self._table(options, ""),
-                self._table(options, "user_"),
+                self._table_of_users(options, "user_", place),
                 self._table(options, "address_"),
                 listener=None if is_broker else self._buckets(options, "all_"),
                 broker=self._all,
             ),
             Rates(
                 self._table(options, "to_client_"),
-                self._table(options, "to_user_"),
+                self._table_of_users(options, "to_user_", place),
                 self._table(options, "to_address_"),
                 listener=None if is_broker else self._buckets(options, "to_all_"),
                 broker=self._to_all,
@@ -189,6 +191,12 @@ class BrokerQuotas:
     def _table(self, options: QuotaOptions, prefix: str) -> BucketTable | None:
         rate = options.rate(prefix)
         return BucketTable(rate) if rate.is_set else None
+
+    def _table_of_users(self, options: QuotaOptions, prefix: str, place: str) -> BucketTable | None:
+        table = self._table(options, prefix)
+        if table is not None:
+            self.of_users[f"{prefix} {place}"] = table
+        return table
 
     def _usages(self, options: QuotaOptions, prefix: str) -> UsageTable | None:
         subscriptions, size = getattr(options, f"{prefix}_subscriptions"), getattr(options, f"{prefix}_queued_bytes")

@@ -9,6 +9,9 @@ from typing import Final, final
 ALL_AT_ONCE: Final = 1 << 30
 """Stands for any number of messages where there is no limit."""
 
+DEBT_S: Final = 10.0
+"""How many seconds' worth what others take from a bucket may leave as a debt: they may have a higher rate."""
+
 MAX_KEYS: Final = 100_000
 """Clients, users or addresses remembered for one limit, some 40 MB. One more replaces the one that was silent for
 longest, which later starts again with a full bucket."""
@@ -40,6 +43,12 @@ class TokenBucket:
         self._at = max(self._at, now)
         return 0.0 if self._tokens >= 0.0 else -self._tokens / self._rate
 
+    def lose(self, amount: float, now: float) -> None:
+        """Charge what was taken elsewhere."""
+        left = self.left(now)
+        self._tokens = max(left - amount, min(left, -self._rate * DEBT_S))
+        self._at = max(self._at, now)
+
     def try_take(self, amount: float, now: float) -> bool:
         """Charge an amount if the bucket has it, else charge nothing. Return whether it was charged."""
         if self.left(now) < amount:
@@ -68,19 +77,37 @@ class Rate:
 class Buckets:
     """The buckets for messages and for bytes of one client, one user, or all clients together."""
 
-    __slots__ = ("_bytes", "_messages", "is_over_messages")
+    __slots__ = ("_bytes", "_messages", "_told", "is_over_messages", "key", "taken", "taken_bytes")
 
-    def __init__(self, rate: Rate, now: float) -> None:
+    def __init__(self, rate: Rate, now: float, key: str = "", told: "list[Buckets] | None" = None) -> None:
+        """`told` gets these buckets when something is taken from them, and `taken` is 0."""
         self._messages: Final = _bucket(rate.messages_per_s, rate.burst_s, now)
         self._bytes: Final = _bucket(rate.bytes_per_s, rate.burst_s, now)
         self.is_over_messages: bool = False
         """Whether the latest debt is one of messages, and not of bytes alone."""
+        self.key: Final = key
+        self.taken: int = 0
+        self.taken_bytes: int = 0
+        """The messages and bytes that are in `told`."""
+        self._told: Final = told
 
     def take(self, messages: int, size: int, now: float) -> float:
         """Charge both. Return after how many seconds the debt is paid."""
+        if self._told is not None:
+            if not (self.taken or self.taken_bytes):
+                self._told.append(self)
+            self.taken += messages
+            self.taken_bytes += size
         wait_s = 0.0 if self._messages is None else self._messages.take(messages, now)
         self.is_over_messages = wait_s > 0.0
         return wait_s if self._bytes is None else max(wait_s, self._bytes.take(size, now))
+
+    def lose(self, messages: int, size: int, now: float) -> None:
+        """Charge what was taken elsewhere."""
+        if self._messages is not None:
+            self._messages.lose(messages, now)
+        if self._bytes is not None:
+            self._bytes.lose(size, now)
 
     def room(self, now: float) -> int:
         """How many messages may be handled before they are charged: those that may pass now, and at least a tenth of
@@ -102,12 +129,13 @@ def _bucket(rate: float, burst_s: float, now: float) -> TokenBucket | None:
 class BucketTable:
     """The buckets of each key, for the `max_keys` most recently used keys."""
 
-    __slots__ = ("_found", "_max_keys", "_rate")
+    __slots__ = ("_found", "_max_keys", "_rate", "_told")
 
     def __init__(self, rate: Rate, max_keys: int = MAX_KEYS) -> None:
         self._rate: Final = rate
         self._max_keys: Final = max_keys
         self._found: Final[dict[str, Buckets]] = {}
+        self._told: list[Buckets] | None = None
 
     def __len__(self) -> int:
         return len(self._found)
@@ -116,8 +144,29 @@ class BucketTable:
         """The buckets of a key. An unknown key gets full ones."""
         buckets = self._found.pop(key, None)
         if buckets is None:
-            buckets = Buckets(self._rate, now)
+            buckets = Buckets(self._rate, now, key, self._told)
             if len(self._found) >= self._max_keys:
                 del self._found[next(iter(self._found))]
         self._found[key] = buckets
         return buckets
+
+    def share(self) -> None:
+        """From now on `taken` says what is taken. Call it before there are keys."""
+        self._told = []
+
+    def taken(self, most: int) -> list[tuple[str, int, int]]:
+        """What was taken since the last call: keys with messages and bytes. At most `most` keys; the others come
+        next."""
+        assert self._told is not None, "it is shared"
+        found = []
+        for buckets in self._told[:most]:
+            found.append((buckets.key, buckets.taken, buckets.taken_bytes))
+            buckets.taken = buckets.taken_bytes = 0
+        del self._told[:most]
+        return found
+
+    def lose(self, key: str, messages: int, size: int, now: float) -> None:
+        """Charge what a key took elsewhere, unless it is unknown here."""
+        buckets = self._found.get(key)
+        if buckets is not None:
+            buckets.lose(messages, size, now)

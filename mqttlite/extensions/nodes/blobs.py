@@ -15,8 +15,9 @@ import msgspec
 VERSION: Final = 3
 """Of these blobs. Nodes of different versions do not talk to each other."""
 
-MINOR: Final = 2
-"""Counts what was added since the version began. 1: sessions are moved by a node that drains. 2: moves have numbers."""
+MINOR: Final = 3
+"""Counts what was added since the version began. 1: sessions are moved by a node that drains. 2: moves have numbers.
+3: `Spent`."""
 
 MAX_KIND: Final = 40
 """How many characters of an unknown kind are told."""
@@ -318,6 +319,15 @@ class More(msgspec.Struct, frozen=True, tag="more", array_like=True):
     is_answer: bool
 
 
+class Spent(msgspec.Struct, frozen=True, tag="spent", array_like=True):
+    """Users took this of a rate that they have at all nodes together. Only for nodes of `MINOR` 3 and later."""
+
+    rate: str
+    """The name of the rate."""
+    users: list[tuple[str, int, int]]
+    """User names with messages and bytes."""
+
+
 Note: TypeAlias = (
     Ask
     | Told
@@ -341,6 +351,7 @@ Note: TypeAlias = (
     | Fenced
     | Part
     | More
+    | Spent
 )
 
 

@@ -37,6 +37,7 @@ from mqttlite.extensions.nodes.blobs import (
     Reach,
     Reached,
     Room,
+    Spent,
     Still,
     decode,
     decode_newer,
@@ -56,6 +57,7 @@ from mqttlite.extensions.nodes.peer import SILENT_S, Peer
 from mqttlite.extensions.nodes.pipes import Pipes
 from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.sessions import CLIENT_ID_PREFIX
+from mqttlite.extensions.nodes.spending import Spending
 from mqttlite.extensions.nodes.subacks import Subacks
 from mqttlite.extensions.nodes.telling import Telling
 from mqttlite.net.loop_driver import LoopDriver
@@ -149,6 +151,7 @@ class Nodes:
             *(node, self._peers, core, driver, self.far.places, self._subacks), wake=self._is_woken.set
         )
         self.calls: Final = Calls(self._peers)
+        self.spending: Final = Spending(self._peers, driver.time)
         self._is_unknown: Final = asyncio.Event()
         """A node has started, and may not have heard of this one."""
         self._tasks: Final[list[asyncio.Task[None]]] = []
@@ -219,7 +222,7 @@ class Nodes:
         of the same kind."""
         self.locating.passing.serve_at(
             {
-                option.name or f"{number} ({option.transport()})": listener
+                option.place(number): listener
                 for number, (option, listener) in enumerate(zip(options, listeners, strict=True), 1)
             }
         )
@@ -361,6 +364,8 @@ class Nodes:
                 self._fences.on_fence(peer, note)
             elif isinstance(note, Fenced):
                 self._fences.on_fenced(peer, note)
+            elif isinstance(note, Spent):
+                self.spending.on_spent(note)
             else:
                 self.locating.on_note(peer, note)
 
@@ -432,6 +437,7 @@ class Nodes:
             self.locating.tick()
             self.far.tick()
             self.telling.tick(now)
+            self.spending.tick()
             self._subacks.look()
             self._look_who_is_away(now)
 

@@ -24,6 +24,7 @@ from mqttlite.extensions.nodes.blobs import (
     Reach,
     Reached,
     Settled,
+    Spent,
     Still,
     Yours,
 )
@@ -91,6 +92,8 @@ def size_of(note: Note) -> int:
         return NOTE_BYTES + 4 * (len(note.client_id) + len(note.username or ""))
     if isinstance(note, Still):
         return NOTE_BYTES + sum(NOTE_BYTES + 4 * len(each) for each in note.client_ids)
+    if isinstance(note, Spent):
+        return NOTE_BYTES + 4 * len(note.rate) + sum(NOTE_BYTES + 4 * len(name) for name, *_ in note.users)
     if isinstance(note, Reached):
         return NOTE_BYTES + 4 * len(note.refusal) + sum(NOTE_BYTES + len(each) for each in note.filters)
     if isinstance(note, Reach):
