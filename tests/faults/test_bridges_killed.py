@@ -21,7 +21,7 @@ WAYS = [(2, "5.0"), (1, "5.0"), (1, "3.1.1"), (2, "3.1.1")]
 AT_ONCE = 4
 PAUSE_S = 0.01
 
-ROUNDS = 9
+ROUNDS = 6
 """Kills of each broker and cuts of the link, in turn."""
 
 LATEST_S = 30.0

@@ -163,8 +163,7 @@ async def move(folder: Path, chance: random.Random, is_over: asyncio.Event) -> i
     return moved
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize(("seed", "moves"), todays([(seed, moves) for seed in range(4) for moves in (False, True)]))
 async def test_a_queue_loses_nothing_with_publishers_and_consumers_at_nodes_that_are_killed(
     tmp_path: Path, moves: bool, seed: int
 ) -> None:

@@ -42,11 +42,11 @@ def test_a_broker_that_starts_again_after_any_commit_has_each_message_once() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", todays(range(4)))
 async def test_no_power_cut_loses_or_doubles_a_message_of_a_queue(disk: Disk, folder: Path, seed: int) -> None:
-    rng, work = random.Random(seed), QueueWork(seed, 40)
+    rng, work = random.Random(seed), QueueWork(seed, 24)
     await run(disk, work.commits, rng)
     cuts = Cuts(folder, await histories(work.commits), rng)
     await cuts.check(disk.log, choices=6, skip=0.7)
-    assert cuts.checked > 250, f"only {cuts.checked} states"
+    assert cuts.checked > 150, f"only {cuts.checked} states"
 
 
 @pytest.mark.slow

@@ -144,7 +144,7 @@ async def test_the_last_value_of_each_key_is_there_whatever_kills_the_broker(tmp
     port, values = free_port(), dict[str, int]()
     config = TABLE.format(port=port)
     publisher = asyncio.create_task(put(port, values))
-    for _ in range(6):
+    for _ in range(KILLS):
         async with running(tmp_path, config), asyncio.timeout(60):
             begun = max(values.values(), default=0)
             while max(values.values(), default=0) < begun + 3 * KEYS:

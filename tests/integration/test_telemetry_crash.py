@@ -15,7 +15,7 @@ from tests.support.device import Device, Gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_factories=["uvloop"])]
 
-LIVES = 5
+LIVES = 3
 SURE_S = 2.0
 """A session that began so long before is in the journal, unless the machine stood still."""
 

@@ -102,21 +102,30 @@ def test_a_group_of_mosquitto_subs_goes_on_when_a_member_and_the_broker_are_kill
     published(broker.line, "-t", READY, "-m", "1", "-r", "-q", "1")
     topic, arguments = "$share/billing/$stream/orders@earliest", ("-q", "1", "-V", "mqttv311")
     publish(broker, *range(20))
-    with (
-        MosquittoSub(broker.line, topic, *arguments) as first,
-        MosquittoSub(broker.line, topic, *arguments) as other,
-    ):
-        got = taken(20, first, other)
-        publish(broker, *range(20, 40))
-        got += taken(20, first, other)
-        first.kill()
-        publish(broker, *range(40, 60))
-        got += taken(20, other)
-        broker.kill()
-        broker.start()
-        publish(broker, *range(60, 80))
-        got += taken(20, other)
+    with MosquittoSub(broker.line, topic, *arguments) as first:
+        got = taken(20, first)
+        finish(broker)
+        with MosquittoSub(broker.line, topic, *arguments) as other:
+            publish(broker, *range(20, 40))
+            got += taken(20, first, other)
+            finish(broker)
+            first.kill()
+            publish(broker, *range(40, 60))
+            got += taken(20, other)
+            finish(broker)
+            broker.kill()
+            broker.start()
+            publish(broker, *range(60, 80))
+            got += taken(20, other)
     assert sorted(got) == list(range(80)), "each message came once"
+
+
+def finish(broker: KilledBroker) -> None:
+    """Wait until the group has finished all, and that is on disk: what is not would come again after a kill."""
+    until = time.monotonic() + PATIENCE_S
+    while broker.lag():
+        assert time.monotonic() < until, "the group does not finish"
+    published(broker.line, "-t", "after", "-m", "x", "-q", "1")
 
 
 def taken(count: int, *readers: MosquittoSub) -> list[int]:

@@ -30,7 +30,7 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
         ("spark/test_read.py", "spark/test_sessions.py", "spark/test_trouble.py", "spark/test_queues.py"),
         ("spark/test_devices.py", "spark/test_topics.py", "spark/test_views.py", "spark/test_streams.py"),
     ),
-    # Kills at random moments. Each day kills a broker with clients (`test_kill`), and cuts its power.
+    # Kills at random moments. Each day kills a broker with clients (`test_kill`).
     (
         (
             *("faults/test_engine_faults.py", "faults/test_queue_kill.py", "faults/test_will_kill.py"),
@@ -49,6 +49,18 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
             "faults/test_idempotent_kill.py",
         ),
     ),
+    # Disks that lose their power or fail, under sessions and under queues. Each day cuts the power.
+    (("faults/test_power_cuts.py",), ("faults/test_queue_faults.py", "faults/test_failing_disk.py")),
+    # A row for each session of a broker that dies.
+    (("integration/test_telemetry_crash.py",), ("unit/extensions/dataset/test_journal.py",)),
+    # The standard beyond one broker. Each day has it over a socket.
+    (("conformance/test_over_nodes.py",), ("conformance/test_over_machines.py",)),
+    # Requests of strangers: of whoever can connect, and all that the API describes.
+    (("fuzz/test_attackers.py",), ("integration/test_gateway_schema.py",)),
+    # Pages in a browser.
+    (("e2e/test_dashboard_in_browser.py",), ("e2e/test_event_source_in_browser.py", "e2e/test_web_page.py")),
+    # What is built of the project: the documents as a site, and distributions.
+    (("documents/test_site.py",), ("packaging/test_distributions.py",)),
     # Programs of others. Each day has `test_matrix`, with each library.
     (
         ("interop/test_asyncapi.py",),
