@@ -4,11 +4,20 @@ Invariant: segments follow each other without gaps, and the last one is open.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, final
+
+from mqttlite.log.bisection import Bisection
 
 MAX_SEGMENTS: Final = 512
 """When a log has more, each two neighbours become one, except the open one."""
+
+USUALLY_LATE_US: Final = 1_000_000
+"""By how much an entry may be late as those of the segment before it were, without a record of that: clocks of machines
+differ by less, and a search that looks at the entries of one more second is short."""
+
+UNKNOWN: Final = -1
+"""How late the entries of a segment are is not known."""
 
 Row = tuple[int, int, int, int]
 """A segment in a record: its first offset, first and last number, and size."""
@@ -20,15 +29,19 @@ class Segment:
     in microseconds, or the highest number up to that one, if that is higher; `last` is at least that of the last
     one."""
 
-    __slots__ = ("before_bytes", "first", "last", "number", "size_bytes")
+    __slots__ = ("before_bytes", "first", "last", "late_us", "number", "size_bytes")
 
-    def __init__(self, first: int, number: int, last: int, size_bytes: int, before_bytes: int = 0) -> None:
+    def __init__(
+        self, first: int, number: int, last: int, size_bytes: int, before_bytes: int = 0, late_us: int = UNKNOWN
+    ) -> None:
         self.first: Final = first
         self.number: Final = number
         self.last: int = last
         self.size_bytes: int = size_bytes
         self.before_bytes: int = before_bytes
         """The size of those before it, from any beginning that all segments of a log share."""
+        self.late_us: int = late_us
+        """No entry has a number that is lower by more than that than the number of an earlier one of the log."""
 
 
 def _first(segment: Segment) -> int:
@@ -40,12 +53,19 @@ def _number(segment: Segment) -> int:
 
 
 class Stretch(NamedTuple):
-    """The offsets from `low` to `high`, and about the numbers of the entries there."""
+    """The offsets from `low` to `high`, about the numbers of the entries there, and by how much one may have a lower
+    number than an earlier one."""
 
     low: int
     high: int
     low_number: int
     high_number: int
+    late_us: int = 0
+
+    def search(self, number: int) -> Bisection:
+        """For the first entry with at least `number`. It ends there, or at an earlier one: a probe that finds less than
+        `number - late_us` has only lower numbers before it. `late_us` is known."""
+        return Bisection(number - self.late_us, self.low, self.high, self.high_number, self.low_number)
 
 
 @final
@@ -62,19 +82,26 @@ class Segments:
     def __len__(self) -> int:
         return len(self._segments)
 
-    def add(self, offset: int, number: int, size_bytes: int) -> bool:
-        """Count an entry that is appended. Return whether it begins a segment."""
-        before_bytes = 0
+    def add(self, offset: int, number: int, size_bytes: int, late_us: int = 0) -> bool:
+        """Count an entry that is appended; its own number is by `late_us` lower than `number`, the highest one. Return
+        whether the record is to be written anew: the entry begins a segment, or is later than any before in it. Then
+        twice that is expected, so that there are few records of it."""
+        before_bytes = usual_us = 0
         if self._segments:
             last = self._segments[-1]
             is_old = self._most_us > 0 and number >= last.number + self._most_us
             if last.size_bytes < self._most_bytes and not is_old:
                 last.size_bytes += size_bytes
                 last.last = max(last.last, number)
-                return False
+                if last.late_us == UNKNOWN or late_us <= last.late_us:
+                    return False
+                last.late_us = 2 * late_us
+                return True
             number = max(number, last.number)  # the clock may have been set back
             before_bytes = last.before_bytes + last.size_bytes
-        self._segments.append(Segment(offset, number, number, size_bytes, before_bytes))
+            usual_us = max(0, min(last.late_us, USUALLY_LATE_US))
+        expected_us = usual_us if late_us <= usual_us else 2 * late_us
+        self._segments.append(Segment(offset, number, number, size_bytes, before_bytes, expected_us))
         if len(self._segments) > MAX_SEGMENTS:
             self._merge()
         return True
@@ -101,9 +128,10 @@ class Segments:
             return segment.size_bytes
         removed = max(1, count * self._most_bytes // segment.size_bytes)
         size = segment.size_bytes * removed // count
-        before_bytes = segment.before_bytes + size
-        rest = Segment(segment.first + removed, segment.number, segment.last, segment.size_bytes - size, before_bytes)
-        self._segments[0] = rest
+        self._segments[0] = Segment(
+            *(segment.first + removed, segment.number, segment.last, segment.size_bytes - size),
+            *(segment.before_bytes + size, segment.late_us),
+        )
         return size
 
     def ends_before(self, number: int) -> bool:
@@ -174,7 +202,8 @@ class Segments:
         segment = self._segments[at]
         if segment.first < end < log_end:
             former = sum([every for offset, (every, _) in sizes.items() if offset >= segment.first])
-            rest = Segment(end, segment.number, segment.last, max(0, segment.size_bytes - former))
+            size_bytes = max(0, segment.size_bytes - former)
+            rest = Segment(end, segment.number, segment.last, size_bytes, late_us=segment.late_us)
             self._segments.insert(at + 1, rest)
         while len(self._segments) > 1 and self._segments[1].first <= first:
             del self._segments[0]
@@ -195,16 +224,21 @@ class Segments:
             return Stretch(first, first, number, number)
         segment = segments[at - 1]
         if at < len(segments):
-            return Stretch(segment.first, segments[at].first, segment.number, segments[at].number)
-        return Stretch(segment.first, end, segment.number, segment.last)
+            following = segments[at]
+            return Stretch(segment.first, following.first, segment.number, following.number, segment.late_us)
+        return Stretch(segment.first, end, segment.number, segment.last, segment.late_us)
 
     def _merge(self) -> None:
         *closed, latest = self._segments
         merged: list[Segment] = []
         for at in range(0, len(closed) - 1, 2):
             one, two = closed[at], closed[at + 1]
-            size_bytes = one.size_bytes + two.size_bytes
-            merged.append(Segment(one.first, one.number, max(one.last, two.last), size_bytes, one.before_bytes))
+            merged.append(
+                Segment(
+                    *(one.first, one.number, max(one.last, two.last), one.size_bytes + two.size_bytes),
+                    *(one.before_bytes, _later(one.late_us, two.late_us)),
+                )
+            )
         if len(closed) % 2:
             merged.append(closed[-1])
         self._segments = [*merged, latest]
@@ -215,22 +249,42 @@ class Segments:
         """The segments as they are now."""
         return [(each.first, each.number, each.last, each.size_bytes) for each in self._segments]
 
-    def restore(self, rows: Iterable[Row], first: int, size_bytes: int, now: int, *, has_gaps: bool = False) -> int:
+    def lateness(self) -> list[int]:
+        """How late the entries of each segment may be: `Segment.late_us`."""
+        return [each.late_us for each in self._segments]
+
+    def restore(
+        self,
+        rows: Sequence[Row],
+        first: int,
+        size_bytes: int,
+        now: int,
+        *,
+        has_gaps: bool = False,
+        lateness: Sequence[int] = (),
+    ) -> int:
         """Restore the segments of a log with entries, which begins at `first` and has `size_bytes` now. Those before
         are gone; what was appended since the record is in the last one. Without rows all is as old as `now`. With gaps
         the size includes what is gone: then the last segment is taken to be full. Return the size of all."""
-        kept = [Segment(*row) for row in rows]
+        known = lateness if len(lateness) == len(rows) else [UNKNOWN] * len(rows)
+        kept = [Segment(*row, late_us=late_us) for row, late_us in zip(rows, known, strict=True)]
         while len(kept) > 1 and kept[1].first <= first:
             del kept[0]
         if not kept:
             kept.append(Segment(first, now, now, 0))
         if kept[0].first < first:  # a part of it is gone
-            kept[0] = Segment(first, kept[0].number, kept[0].last, kept[0].size_bytes)
+            kept[0] = Segment(first, kept[0].number, kept[0].last, kept[0].size_bytes, late_us=kept[0].late_us)
         closed = sum([each.size_bytes for each in kept[:-1]])
         latest = kept[-1]
+        if now < latest.number:  # the clock was set back: it is not known which numbers came since the record
+            latest.late_us = UNKNOWN
         latest.last = max(latest.last, latest.number + self._most_us)  # else another one would have begun
         latest.size_bytes = max(0, size_bytes - closed)
         if has_gaps:
             latest.size_bytes = min(latest.size_bytes, self._most_bytes)
         self._segments = kept
         return self._sum_up()
+
+
+def _later(one_us: int, two_us: int) -> int:
+    return UNKNOWN if UNKNOWN in (one_us, two_us) else max(one_us, two_us)

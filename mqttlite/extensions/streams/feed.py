@@ -16,6 +16,7 @@ from mqttlite.extensions.streams.partition import Partition
 from mqttlite.extensions.streams.stream import Stream
 from mqttlite.log.bisection import Bisection
 from mqttlite.log.cursor import Cursor
+from mqttlite.log.segments import UNKNOWN
 
 
 class FeedOwner(Protocol):
@@ -208,15 +209,15 @@ class Feed:
         """The search that is under way in a partition, or a new one if the messages from `first` on are many that the
         owner does not take."""
         number, lowest = partition.number, self._owner.lowest()
-        if number in self._searched or not lowest or partition.late_us < 0:
+        if number in self._searched or not lowest:
             return None
         if self._search is not None and self._loads == number:
             return self._search
         around = partition.segments.around(lowest, partition.end)
-        if not around.low <= first < around.high - SEARCHED:
+        if around.late_us == UNKNOWN or not around.low <= first < around.high - SEARCHED:
             self._searched.add(number)
             return None
-        return Bisection(partition.probed(lowest), first, around.high, around.high_number, around.low_number)
+        return around._replace(low=first).search(lowest)
 
     def _take_probe(self, search: Bisection, partition: Partition, entries: Entries) -> None:
         """Take the answer to a question of a search."""

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from mqttlite.core.message import Message
 from mqttlite.core.question import Entries
-from mqttlite.extensions.streams.limits import MAX_ANSWERED, MAX_ANSWERED_BYTES
+from mqttlite.extensions.streams.limits import MAX_ANSWERED, MAX_ANSWERED_BYTES, MAX_SOUGHT
 from mqttlite.extensions.streams.partition import Partition
 from mqttlite.log.bisection import Bisection
+from mqttlite.log.segments import UNKNOWN
 
 ReadEntries = Callable[[str, int, int, int], Awaitable[Entries]]
 """Reads messages of the store, by the name of a log, the first offset, the one after the last, and the number."""
@@ -45,9 +46,25 @@ async def has(partition: Partition, offset: int, entries: ReadEntries) -> bool:
 
 async def first_since(partition: Partition, number: int, entries: ReadEntries) -> int:
     """The offset of the first message that was published at a time (microseconds of Unix time) or later; the end if
-    there is none."""
+    there is none. Where messages are late, it looks at `MAX_SOUGHT` of them one by one; if none of these is the one,
+    the answer is where it ended, which is before it."""
     around = partition.segments.around(number, partition.end)
-    search = Bisection(partition.probed(number), around.low, around.high, around.high_number, around.low_number)
+    offset = max(around.low, partition.first)
+    if around.late_us != UNKNOWN:
+        offset = max(offset, await _search(partition, around.search(number), entries))
+        if around.late_us == 0 and offset < around.high:
+            return offset
+    sought_to = min(offset + MAX_SOUGHT, partition.end)
+    while offset < sought_to:
+        answer = await entries(partition.key, offset, sought_to, MAX_ANSWERED)
+        for at, delivery in answer.found:
+            if delivery.message.number >= number:
+                return at
+        offset = answer.following
+    return offset
+
+
+async def _search(partition: Partition, search: Bisection, entries: ReadEntries) -> int:
     while not search.is_over:
         probe = await entries(partition.key, search.next_offset(), search.high, 1)
         if probe.found:
@@ -55,11 +72,4 @@ async def first_since(partition: Partition, number: int, entries: ReadEntries) -
             search.found(offset, delivery.message.number)
         else:
             search.found_none()
-    offset = max(search.low, partition.first)
-    while partition.late_us > 0 and offset < partition.end:  # it may be one of before
-        answer = await entries(partition.key, offset, partition.end, MAX_ANSWERED)
-        for at, delivery in answer.found:
-            if delivery.message.number >= number:
-                return at
-        offset = answer.following
-    return offset
+    return search.low

@@ -80,6 +80,10 @@ BURST: Final = 64
 MAX_CACHED_KEYS: Final = 10_000
 """For how many keys a stream remembers the partition."""
 
+MAX_SOUGHT: Final = 100_000
+"""The most messages of a partition that the search for a time looks at one by one, because some of them are late: a
+hundred reads of the store."""
+
 SEARCHED_AT_ONCE: Final = 32
 """In how many partitions a time is searched at the same time: each search waits for the store some eight times."""
 

@@ -30,7 +30,8 @@ class Follower(Protocol):
 
 AHEAD_US: Final = 1_000_000
 """How far numbers may be ahead of the clock: those of messages that come together rise by one each. Others count for no
-segment, so that retention does not wait for a clock that was ahead."""
+segment, so that retention does not wait for a clock that was ahead, and a search for a time takes them for messages of
+when they came."""
 
 
 @final
@@ -47,7 +48,6 @@ class Partition:
         "followers",
         "forgettings",
         "key",
-        "late_us",
         "number",
         "resident_bytes",
         "segments",
@@ -85,11 +85,9 @@ class Partition:
         """When the oldest tombstone before it was published, in microseconds of Unix time; 0: there is none."""
         self.forgettings: int = 0
         """How many tombstones, the newest of their keys, were left out since the start."""
-        self.late_us: int = 0
-        """No message has a number that is lower by more than that than the number of an earlier one; -1: not known.
-        Numbers rise but where messages were delayed or came from another node, which gave them theirs before."""
         self._latest = 0
-        """The highest number of a message."""
+        """The highest number of a message. Numbers rise but where messages were delayed or came from another node,
+        which gave them theirs before."""
         self.resident_bytes: int = 0
         """The memory of the messages that only a store in memory has."""
 
@@ -123,28 +121,15 @@ class Partition:
             self.tail_bytes += effects.memory.hold(message, ENTRY_BYTES)
         elif self.tail:
             self.forget(len(self.tail))
-        if message.number > now_us + AHEAD_US:  # its clock is ahead: the segments are no help to find its time
-            is_later, self.late_us = self.late_us >= 0, -1
-        else:
-            is_later = self._note_number(message.number)
-        return self.segments.add(offset, max(now_us, self._latest), size) or is_later
+        late_us = 0
+        if message.number <= now_us + AHEAD_US:  # else its clock is ahead
+            late_us = self._note_number(message.number)
+        return self.segments.add(offset, max(now_us, self._latest), size, late_us)
 
-    def _note_number(self, number: int) -> bool:
-        """Count a message. Return whether it is later than any before; then twice that is expected, so that there are
-        few records of it."""
-        if number >= self._latest:
-            self._latest = number
-            return False
-        late_us = self._latest - number
-        if self.late_us < 0 or late_us <= self.late_us:
-            return False
-        self.late_us = 2 * late_us
-        return True
-
-    def probed(self, number: int) -> int:
-        """The number to search with bisection for the first message with at least `number`: the one that is found is
-        that or an earlier one, although numbers do not always rise."""
-        return number - max(0, self.late_us)
+    def _note_number(self, number: int) -> int:
+        """Count a message. Return by how much its number is lower than the highest one."""
+        self._latest = max(self._latest, number)
+        return self._latest - number
 
     def in_memory(self, offset: int) -> Entry | None:
         """The message at an offset, if it is in memory."""
@@ -196,10 +181,11 @@ class Partition:
         """The store has `count` messages from `first` on, or fewer if it is compacted."""
         self.first = first
         self.end = first + count
-        self.late_us, self._latest = saved.late_us if count else 0, now_us
+        self._latest = now_us
         if count:
-            has_gaps = saved.clean > 0
-            self.size_bytes = self.segments.restore(saved.segments, first, size_bytes, now_us, has_gaps=has_gaps)
+            self.size_bytes = self.segments.restore(
+                *(saved.segments, first, size_bytes, now_us), has_gaps=saved.clean > 0, lateness=saved.lateness
+            )
 
     def restore_clean(self, saved: SavedSegments) -> None:
         """All messages are there. How far they were compacted is in their record."""
@@ -227,5 +213,5 @@ class Partition:
         size = self._effects.memory.hold(delivery.message, ENTRY_BYTES)
         self.tail_bytes += size
         self.size_bytes += size
-        self._note_number(delivery.message.number)
-        self.segments.add(offset, self._latest, size)
+        late_us = self._note_number(delivery.message.number)
+        self.segments.add(offset, self._latest, size, late_us)

@@ -38,8 +38,8 @@ class SavedSegments(msgspec.Struct, frozen=True, omit_defaults=True):
     clean_count: int = 0
     clean_bytes: int = 0
     tombstone_us: int = 0
-    late_us: int = -1
-    """See `Partition.late_us`."""
+    lateness: list[int] = []
+    """See `Segments.lateness`. Earlier versions recorded none."""
 
 
 class SavedCursor(msgspec.Struct, frozen=True, kw_only=True):

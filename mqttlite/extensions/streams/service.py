@@ -506,7 +506,7 @@ class Streams:
         partition = stream.partitions[number]
         saved = SavedSegments(
             *(partition.segments.rows(), partition.clean, partition.clean_count, partition.clean_bytes),
-            *(partition.tombstone_us, partition.late_us),
+            *(partition.tombstone_us, partition.segments.lateness()),
         )
         data = msgspec.json.encode(saved)
         self._core.effects.record(SaveRecord(partition.key, data))

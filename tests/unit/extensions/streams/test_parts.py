@@ -145,12 +145,12 @@ def test_segments_begin_by_size_and_by_time() -> None:
     assert begins == [True, False, True, False, True, False, True]
     assert segments.rows() == [(0, 1, 2, 10), (2, 3, 4, 10), (4, 102, 103, 10), (6, 250, 250, 5)]
     assert [segments.around(number, 7) for number in (0, 1, 3, 101, 102, 300)] == [
-        (0, 0, 0, 0),
-        (0, 0, 1, 1),
-        (0, 2, 1, 3),
-        (2, 4, 3, 102),
-        (2, 4, 3, 102),
-        (6, 7, 250, 250),
+        (0, 0, 0, 0, 0),
+        (0, 0, 1, 1, 0),
+        (0, 2, 1, 3, 0),
+        (2, 4, 3, 102, 0),
+        (2, 4, 3, 102, 0),
+        (6, 7, 250, 250, 0),
     ]
     assert [segments.ends_before(number) for number in (2, 3)] == [False, True]
     assert (len(segments), segments.first, segments.oldest) == (4, 0, 1)
@@ -160,7 +160,7 @@ async def test_a_time_is_found_in_a_long_log_with_few_reads() -> None:
     """Each waits for the store, and for the commits before it."""
     rows = [(first, 10 * first, 10 * first + 49_990, 1) for first in range(0, 1_000_000, 5_000)]
     partition = Partition("s", 0, Effects(), Segments(1, 0), False)
-    partition.restore(0, 1_000_000, len(rows), SavedSegments(segments=rows), 0)
+    partition.restore(0, 1_000_000, len(rows), SavedSegments(segments=rows, lateness=[0] * len(rows)), 10_000_000)
     reads: list[int] = []
 
     async def entries(key: str, first: int, end: int, count: int) -> Entries:
@@ -197,7 +197,7 @@ async def test_a_compacted_log_asks_the_store_for_its_messages() -> None:
 def test_a_log_without_entries_has_no_segment() -> None:
     segments = Segments(most_bytes=10, most_us=100)
     assert (segments.ends_before(1_000), segments.oldest, segments.first) == (False, 0, -1)
-    assert segments.around(5, 3) == (3, 3, 5, 5)
+    assert segments.around(5, 3) == (3, 3, 5, 5, 0)
 
 
 def test_two_segments_become_one_when_there_are_too_many_except_the_open_one() -> None:

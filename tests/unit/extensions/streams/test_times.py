@@ -6,10 +6,13 @@ from itertools import pairwise
 import pytest
 
 from mqttlite.core.message import Message
-from mqttlite.core.question import LoadEntries, LoadPage
+from mqttlite.core.question import Entries, LoadEntries, LoadPage
+from mqttlite.extensions.streams import history
+from mqttlite.extensions.streams.history import first_since
 from mqttlite.extensions.streams.limits import SEARCHED
 from mqttlite.extensions.streams.position import Position, Start
 from mqttlite.extensions.streams.shared_options import SharedGroupSettings
+from mqttlite.log.segments import USUALLY_LATE_US, Segments
 from mqttlite.store.memory import MemoryStore
 from mqttlite.wire.packets import Publish
 from tests.support.core_driver import Client, publishes
@@ -103,7 +106,7 @@ def test_messages_that_were_delayed_hide_none_from_a_search(topic_filter: str) -
         found = [each.payload.decode() for each in world.begin(topic_filter, at_number(since))]
         assert found == [payload for number, payload in known if number >= since]
     world = world.restart()  # type: ignore[assignment]
-    assert world.streams.partition("s", 0).late_us > 0, "it is in the store"
+    assert max(world.streams.partition("s", 0).segments.lateness()) > 0, "it is in the store"
     world.end()
 
 
@@ -151,3 +154,108 @@ def test_a_message_of_a_clock_that_is_ahead_does_not_keep_others() -> None:
         world.append(str(number))
         world.advance(10.0)
     assert world.streams.state("s").messages < 200
+
+
+def with_late_message() -> CountingWorld:
+    """One message a second in segments of ten, and one of them, the 55th, was published 40 seconds before it came."""
+    world = CountingWorld([options(keep_s=2_560)], MemoryStore(pages=True), now=FIRST_AT)
+    for number in range(200):
+        world.append(f"{number}")
+        world.advance(1.0)
+        if number == 54:
+            append_at(world, "late", world.now - 40.0)
+    return world
+
+
+def append_at(world: StreamWorld, payload: str, published_at: float) -> None:
+    message = Message(b"a", payload.encode(), 1)
+    message.number = int(published_at * 1e6)
+    world.streams.append("s", 0, message)
+    world.settle()
+
+
+def test_a_late_message_is_expected_in_its_segment_alone() -> None:
+    world = with_late_message()
+    segments = world.streams.partition("s", 0).segments
+    late = [each > 1_000_000 for each in segments.lateness()]
+    assert (late.count(True), len(late)) == (1, 20)
+    assert late.index(True) == 5
+    again = world.restart().streams.partition("s", 0).segments
+    assert again.lateness() == segments.lateness(), "it is in the store"
+    for _ in range(6):
+        segments.drop_first(201)
+    assert max(segments.lateness()) <= 1_000_000, "it is forgotten with the segment"
+    world.end()
+
+
+def test_a_segment_expects_that_messages_are_late_as_those_before_were_by_a_second_at_most() -> None:
+    segments = Segments(most_bytes=2, most_us=0)
+    begins = [segments.add(offset, 1_000 * offset, 1, late_us) for offset, late_us in enumerate([0, 70, 0, 90, 0, 150])]
+    assert begins == [True, True, True, False, True, True], "a record says each time that more is expected"
+    assert segments.lateness() == [140, 140, 300]
+    segments.add(6, 6_000, 1, USUALLY_LATE_US * 9)
+    segments.add(7, 7_000, 1, 0)
+    segments.add(8, 8_000, 1, 0)
+    assert segments.lateness()[3:] == [USUALLY_LATE_US * 18, USUALLY_LATE_US]
+
+
+@pytest.mark.parametrize("topic_filter", KINDS)
+def test_a_message_of_a_clock_that_is_ahead_makes_no_search_slow(topic_filter: str) -> None:
+    world = CountingWorld([options(keep_s=86_400 * 366)], MemoryStore(pages=True), now=FIRST_AT)
+    for number in range(COUNT):
+        world.append(f"{number}")
+        world.advance(1.0)
+        if number == COUNT // 3:
+            append_at(world, "ahead", world.now + 86_400)
+    number, _ = next(each for each in world.everything() if each[1] == str(COUNT - 30))
+    world.asked_for = 0
+    found = world.begin(topic_filter, at_number(number))
+    assert [each.payload.decode() for each in found] == [str(each) for each in range(COUNT - 30, COUNT)]
+    assert world.asked_for < 30 + 2 * SEARCHED
+    world.end()
+
+
+async def test_the_first_message_since_a_time_is_found_among_late_ones() -> None:
+    world = with_late_message()
+    partition = world.streams.partition("s", 0)
+    reads = 0
+
+    async def entries(key: str, first: int, end: int, count: int) -> Entries:
+        nonlocal reads
+        reads += 1
+        return world.store.read_entries(key, first, end, count)
+
+    known = [number for number, _ in world.everything()]
+    for at in range(0, len(known), 3):
+        for since in (known[at], known[at] + 1):
+            expected = next((offset for offset, number in enumerate(known) if number >= since), len(known))
+            reads = 0
+            assert await first_since(partition, since, entries) == expected
+            assert reads <= 8
+    world.end()
+
+
+async def test_a_search_looks_at_a_limited_number_of_messages_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "MAX_SOUGHT", 4)
+    monkeypatch.setattr(history, "MAX_ANSWERED", 3)
+    world = StreamWorld([options(keep_s=86_400)], MemoryStore(pages=True), now=FIRST_AT)
+    world.append("0")
+    for _ in range(9):
+        append_at(world, "late", FIRST_AT - 500)
+    world.advance(10.0)
+    world.append("10")
+    asked = 0
+
+    async def entries(key: str, first: int, end: int, count: int) -> Entries:
+        nonlocal asked
+        asked += min(count, end - first)
+        return world.store.read_entries(key, first, end, count)
+
+    partition = world.streams.partition("s", 0)
+    number = int((FIRST_AT + 5) * 1e6)
+    offset = await first_since(partition, number, entries)
+    assert (offset, asked <= 4 + 8) == (offset, True)
+    assert offset < 10, "it ended before the message"
+    monkeypatch.setattr(history, "MAX_SOUGHT", 100)
+    assert await first_since(partition, number, entries) == 10
+    world.end()
