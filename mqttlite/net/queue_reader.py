@@ -15,9 +15,8 @@ from mqttlite.core.question import Entries, LoadEntries, LoadPage
 from mqttlite.net.loop_driver import LoopDriver
 
 READS_AT_ONCE: Final = 2
-"""How many reads wait in the store's thread at the same time: it does one after the other, so a second one keeps it
-busy. A commit waits for all of them: with eight, a hundred readers of old messages delayed new ones by half a
-second."""
+"""How many reads wait in the store's thread at the same time. It does one after the other, so a second one keeps it
+busy while the loop takes the first. More would only wait there: commits and reads take turns."""
 
 RETRY_S: Final = 0.25
 """How long to wait before a failed read is retried."""

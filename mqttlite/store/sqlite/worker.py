@@ -1,7 +1,7 @@
 """The thread of a store, so that the event loop never waits for a disk.
 
-Jobs run one after the other, in order, but reads wait for all others: clients wait for a commit, and each read takes
-milliseconds. Invariant: every job's future gets a result or an exception, unless its loop is closed.
+Jobs run one after the other. Clients wait for a commit, and each read takes milliseconds, so commits go before reads,
+and reads take turns with them. Invariant: every job's future gets a result or an exception, unless its loop is closed.
 """
 
 import asyncio
@@ -20,6 +20,37 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]", bool]
 IDLE_S: Final = 0.02
 """How long without a job before `idle` is called."""
 
+COMMITS_BETWEEN_READS: Final = 1
+"""How many commits go before a read that waits. The next commit often waits before the thread is free: maintenance
+comes after each, and the loop may be faster than the disk. With one, a commit still waits for one read at most, because
+commits come one at a time."""
+
+
+class Turns:
+    """The jobs that wait, and which one is next. Jobs of one kind keep their order."""
+
+    def __init__(self) -> None:
+        self._commits: Final[deque[_Job]] = deque()
+        """The loop driver has one under way."""
+        self._reads: Final[deque[_Job]] = deque()
+        """Some (`READS_AT_ONCE`)."""
+        self._overtaken = 0
+        """How many commits went before the first of the reads."""
+
+    def __bool__(self) -> bool:
+        return bool(self._commits) or bool(self._reads)
+
+    def add(self, job: _Job) -> None:
+        (self._reads if job[2] else self._commits).append(job)
+
+    def take(self) -> _Job:
+        """Raises `IndexError` if there is none."""
+        if self._reads and (not self._commits or self._overtaken >= COMMITS_BETWEEN_READS):
+            self._overtaken = 0
+            return self._reads.popleft()
+        self._overtaken += bool(self._reads)
+        return self._commits.popleft()
+
 
 class Worker:
     """`after` is called after each job, `idle` when no job comes for a while, and again after as many seconds as it
@@ -27,9 +58,8 @@ class Worker:
 
     def __init__(self, name: str, after: Callable[[], None], idle: Callable[[], float | None]) -> None:
         self._jobs: Final[queue.SimpleQueue[_Job | None]] = queue.SimpleQueue()
-        """The loop driver has one commit under way, and some reads (`READS_AT_ONCE`)."""
-        self._reads: Final[deque[_Job]] = deque()
-        """Those that wait for commits."""
+        """Those that the thread has not seen yet; None at the end."""
+        self._turns: Final = Turns()
         self._after: Final = after
         self._idle: Final = idle
         self._thread: Final = threading.Thread(target=self._run, name=name, daemon=True)
@@ -71,20 +101,17 @@ class Worker:
 
     def _next(self, patience: float | None) -> _Job | None:
         """The next job; None at the end. Raises `queue.Empty` if none comes for so long."""
-        reads = self._reads
-        while True:
-            try:
-                job = self._jobs.get_nowait() if reads else self._jobs.get(timeout=patience)
-            except queue.Empty:
-                if reads:
-                    return reads.popleft()
-                raise
-            if job is None and reads:  # they come before the end
+        turns = self._turns
+        while not turns or not self._jobs.empty():
+            job = self._jobs.get(timeout=patience)
+            if job is not None:
+                turns.add(job)
+            elif turns:  # they come before the end
                 self._jobs.put(None)
-                return reads.popleft()
-            if job is None or not job[2]:
-                return job
-            reads.append(job)
+                break
+            else:
+                return None
+        return turns.take()
 
 
 def _do(job: Callable[[], Any], future: "asyncio.Future[Any]", _: bool) -> None:

@@ -481,14 +481,31 @@ async def test_a_job_s_result_and_error_reach_its_waiters() -> None:
 
 async def test_a_commit_goes_before_reads_that_wait() -> None:
     made = worker()
-    gate = threading.Event()
+    gate, begun = threading.Event(), threading.Event()
     done: list[str] = []
-    first = made.submit_read(gate.wait)
+    first = made.submit_read(lambda: (begun.set(), gate.wait()))
+    begun.wait()
     waiting = [made.submit_read(lambda at=at: done.append(f"read {at}")) for at in range(2)]  # type: ignore[misc]
-    waiting += [made.submit(lambda at=at: done.append(f"commit {at}")) for at in range(2)]  # type: ignore[misc]
+    waiting += [made.submit(lambda at=at: done.append(f"commit {at}")) for at in range(3)]  # type: ignore[misc]
     gate.set()
     await asyncio.gather(first, *waiting)
-    assert done == ["commit 0", "commit 1", "read 0", "read 1"]
+    assert done == ["commit 0", "read 0", "commit 1", "read 1", "commit 2"]
+    assert made.close(10.0)
+
+
+async def test_a_read_has_its_turn_when_a_commit_always_waits() -> None:
+    """Maintenance after a commit takes until the loop has asked for the next one."""
+    asked, done = threading.Semaphore(0), list[str]()
+    made = worker(after=lambda: asked.acquire() if done[-1] == "commit" else None)  # type: ignore[arg-type, func-returns-value]
+    await made.submit(lambda: done.append("commit"))
+    read = made.submit_read(lambda: done.append("read"))
+    for _ in range(20):
+        commit = made.submit(lambda: done.append("commit"))
+        asked.release()
+        await commit
+    asked.release()
+    await read
+    assert done[:4] == ["commit", "commit", "read", "commit"]
     assert made.close(10.0)
 
 
