@@ -96,7 +96,10 @@ class Permissions:
         if "dynamic_security" in BUILT_IN:
             from mqttlite.extensions.dynamic_security.control import TOPIC, ControlTopic, Port
 
-            port = Port(self._respond, self._on_dynamic_security, kick, connections)
+            may_publish = self._runtime.core.permissions.may_publish
+            port = Port(
+                self._respond, self._on_dynamic_security, kick, connections, lambda source: may_publish(source, TOPIC)
+            )
             self.control = ControlTopic(dynamic.path, document, dynamic.rules, dynamic.passwords, port)
             self._runtime.core.bind(TOPIC, self.control)
         self._on_dynamic_security()  # the file may have changed while the broker was down

@@ -1,6 +1,7 @@
 """Takes commands that clients publish to something of a feature, `<first level>/<name>/$<action>`, and answers them.
 
-The rules were asked before whether the publisher may publish to the topic. The answer goes to the Response Topic, or
+The rules were asked before whether the publisher may publish to the topic, and are asked again when it is the turn of a
+command that waited. The answer goes to the Response Topic, or
 for clients without properties to the topic behind the command (`$queue/<name>/$purge/<topic>`), where the publisher may
 publish. Invariant: commands are carried out one after the other.
 """
@@ -50,6 +51,8 @@ class Command(NamedTuple):
     payload: bytes
     response_topic: str
     correlation: bytes | None
+    topic: bytes
+    """To which it was published."""
 
     @property
     def mount_point(self) -> bytes:
@@ -125,7 +128,9 @@ class CommandSink(SimpleSink):
             tally.code = QUOTA_EXCEEDED
             return
         tally.sent += 1
-        command = Command(source, name, action, message.payload, wanted.decode(), properties.correlation_data)
+        command = Command(
+            source, name, action, message.payload, wanted.decode(), properties.correlation_data, message.topic
+        )
         self._waiting.append(command)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -149,10 +154,19 @@ class CommandSink(SimpleSink):
             with suppress(asyncio.CancelledError):
                 await self._task
 
+    def _is_allowed(self, command: Command) -> bool:
+        """Whether the publisher may send the command, and get its answer, now."""
+        may_publish, source = self._core.permissions.may_publish, command.source
+        wanted = command.response_topic.encode()
+        return may_publish(source, command.topic) and (not wanted or may_publish(source, wanted))
+
     async def _run(self) -> None:
         try:
             while self._waiting:
                 command = self._waiting.popleft()
+                if not self._is_allowed(command):  # it has no right to an answer, either
+                    self.end(command._replace(response_topic=""), False, b"its right was taken away while it waited")
+                    continue
                 try:
                     await self._carry_out(command)
                 except Exception:  # a defect in one command must not stop the others

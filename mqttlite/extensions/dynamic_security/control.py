@@ -3,7 +3,8 @@
 Requests are handled one after another. Each changes a copy of the state, which is used after all nodes have agreed and
 it is saved. Invariants: a confirmed change is on disk, and a change that is refused or cannot be saved never holds; a
 file that somebody has edited is used or left alone, and never overwritten by what was there before. A request whose
-sender was let in by users and rules that an edit or another node has replaced since is refused.
+sender was let in by users and rules that an edit or another node has replaced since is refused, and so is one whose
+sender lost the right to send it by a request before it.
 """
 
 import asyncio
@@ -61,6 +62,8 @@ class Port(NamedTuple):
     """End the connections of these users; None: of clients without user name."""
     connections: Callable[[str, str | None], list[str]]
     """The addresses of a user's connections, or of its one with a client identifier."""
+    may_send: Callable[[Source], bool]
+    """Whether a client may send requests now."""
 
 
 class _Edited(Exception):
@@ -76,6 +79,8 @@ class _Request(NamedTuple):
     payload: bytes
     replacements: int
     """How often the state had been replaced from elsewhere when the sender was let in."""
+    source: Source | None = None
+    """The client; None: a caller, who was let in for its request."""
     answer: asyncio.Future[list[Json]] | None = None
     """Receives the responses instead of a client."""
 
@@ -114,7 +119,7 @@ class ControlTopic(SimpleSink):
         return [planned_sink(TITLE, SENT)]
 
     def accept(self, message: Message, source: Source, tally: Tally) -> None:
-        if self._put(_Request(source.client_id, message.payload, self._count_replacements())):
+        if self._put(_Request(source.client_id, message.payload, self._count_replacements(), source)):
             tally.sent += 1
         else:
             tally.drop(QUEUE_FULL)
@@ -131,7 +136,7 @@ class ControlTopic(SimpleSink):
     async def execute(self, payload: bytes, who: str) -> list[Json]:
         """The responses to commands of a caller that is not a client. Raises `Busy`."""
         answer: asyncio.Future[list[Json]] = asyncio.get_running_loop().create_future()
-        if not self._put(_Request(who, payload, self._count_replacements(), answer)):
+        if not self._put(_Request(who, payload, self._count_replacements(), None, answer)):
             raise Busy
         return await answer
 
@@ -163,9 +168,8 @@ class ControlTopic(SimpleSink):
     async def _handle(self, request: _Request) -> None:
         async with self._document.lock:
             edited = await self._use_edited()
-            refusal = ""
-            if self._count_replacements() != request.replacements:  # the sender may have lost the right to send it
-                refusal = f"{self._path.name} was edited and is in force now: send the command again"
+            refusal = self._refusal(request)
+            if refusal:
                 _log.info("dynamic security: a request of client %r is refused: %s", request.client_id, refusal)
             change = Change(self._rules.state)
             responses = await self._responses(request, change, refusal)
@@ -185,6 +189,14 @@ class ControlTopic(SimpleSink):
             _log.debug("client %r does not hear the response to its commands", request.client_id)
         if change.kicked:
             await self._port.kick(frozenset(change.kicked))
+
+    def _refusal(self, request: _Request) -> str:
+        """Why a request that waited is not carried out; else empty. Its sender may have lost the right to send it."""
+        if self._count_replacements() != request.replacements:
+            return f"{self._path.name} was edited and is in force now: send the command again"
+        if request.source is not None and not self._port.may_send(request.source):
+            return "the right to send commands was taken away while this one waited"
+        return ""
 
     def _count_replacements(self) -> int:
         if self._rules.state is not self._known:

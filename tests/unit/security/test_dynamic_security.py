@@ -383,7 +383,12 @@ class Desk:
         self.applied = 0
         self.hashes = Passwords()
         self.addresses: dict[str, list[str]] = {}
-        port = Port(self._respond, self._apply, self._kick, lambda username, _: self.addresses.get(username, []))
+        self.users: set[str] = set()
+        """The clients that may send requests while there is a user of their name."""
+        port = Port(
+            *(self._respond, self._apply, self._kick, lambda username, _: self.addresses.get(username, [])),
+            lambda source: source.client_id not in self.users or source.client_id in self.rules.state.clients,
+        )
         self.document = SharedDocument(
             *("dynamic-security", parse, self._replace), path=path, lock=asyncio.Lock(), reload=self._reload
         )
@@ -502,6 +507,21 @@ async def test_no_command_is_carried_out_that_waited_while_another_node_replaced
         desk.rules.state = load(path)
     assert await asked == [{"command": "createClient", "error": EDITED}]
     assert await desk.control.execute(create, "h") == [{"command": "createClient"}]
+
+
+async def test_no_command_is_carried_out_of_a_sender_who_lost_the_right_by_a_request_before_it(path: Path) -> None:
+    desk = Desk(path)
+    desk.users.add("ann")
+    create = json.dumps({"commands": [{"command": "createClient", "username": "ann"}]}).encode()
+    desk.put(create)
+    desk.put(b'{"commands": [{"command": "deleteClient", "username": "ann"}]}')
+    desk.put(json.dumps({"commands": [{"command": "createClient", "username": "bob"}]}).encode(), "ann")
+    while len(desk.heard) < 3:
+        await asyncio.sleep(0.001)
+    error = "the right to send commands was taken away while this one waited"
+    assert desk.heard[2] == ("ann", [{"command": "createClient", "error": error}])
+    assert set(load(path).clients) == {"admin"}
+    assert await desk.control.execute(create, "a caller over HTTP") == [{"command": "createClient"}]
 
 
 def test_a_file_that_is_nested_too_deeply_is_a_mistake_as_others(path: Path) -> None:
