@@ -50,13 +50,23 @@ SLOW_TURNS: Final[Sequence[Sequence[Sequence[str]]]] = (
         ),
     ),
     # Disks that lose their power or fail, under sessions and under queues. Each day cuts the power.
-    (("faults/test_power_cuts.py",), ("faults/test_queue_faults.py", "faults/test_failing_disk.py")),
+    (
+        ("faults/test_power_cuts.py", "faults/test_damage.py"),
+        ("faults/test_queue_faults.py", "faults/test_failing_disk.py"),
+    ),
     # A row for each session of a broker that dies.
     (("integration/test_telemetry_crash.py",), ("unit/extensions/dataset/test_journal.py",)),
     # The standard beyond one broker. Each day has it over a socket.
     (("conformance/test_over_nodes.py",), ("conformance/test_over_machines.py",)),
     # Requests of strangers: of whoever can connect, and all that the API describes.
     (("fuzz/test_attackers.py",), ("integration/test_gateway_schema.py",)),
+    # What readers of the documents do.
+    (("documents/test_tutorial.py",), ("documents/test_test_your_code.py",)),
+    # Several nodes. Each day has messages, sessions, queues and drains of them.
+    (
+        ("integration/nodes/test_operated.py",),
+        ("integration/nodes/test_shares.py", "integration/nodes/test_places.py"),
+    ),
     # Pages in a browser.
     (("e2e/test_dashboard_in_browser.py",), ("e2e/test_event_source_in_browser.py", "e2e/test_web_page.py")),
     # What is built of the project: the documents as a site, and distributions.
