@@ -289,6 +289,7 @@ class Assembly:
             *(snapshot.online, snapshot.sessions),
             received_per_s=round(growth["messages_received"] / interval_s),
             sent_per_s=round(growth["messages_sent"] / interval_s),
+            is_full=self._runtime.core.sessions.is_full,
         )
 
     def _why_not_ready(self) -> str:

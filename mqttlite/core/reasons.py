@@ -19,6 +19,7 @@ from mqttlite.wire.errors import (
     ServerBusy,
     ServerUnavailable,
     TooManyFailedLogins,
+    UseAnotherServer,
 )
 
 
@@ -49,7 +50,7 @@ def close_reason_of(error: PeerError) -> CloseReason:
         return CloseReason.MALFORMED_PACKET
     if isinstance(error, PacketTooLarge):
         return CloseReason.PACKET_TOO_LARGE
-    if isinstance(error, Banned):
+    if isinstance(error, Banned | UseAnotherServer):
         return CloseReason.ADMINISTRATIVE
     if isinstance(
         error, NotAuthorized | BadUserNameOrPassword | BadAuthenticationMethod | ServerUnavailable | TooManyFailedLogins

@@ -3,6 +3,7 @@
 Invariant: a session without a connection has an expiry deadline, or never expires.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mqttlite.core.changes import IF_LOST, EndSession, Enqueue, RemoveWill, SaveSession, SaveWill
@@ -24,7 +25,7 @@ from mqttlite.core.session.queue_pages import QueuePages
 from mqttlite.core.session.session import Session
 from mqttlite.core.session.session_end import SessionEnd
 from mqttlite.wire.constants import NEVER_EXPIRES, V5
-from mqttlite.wire.errors import QuotaExceeded
+from mqttlite.wire.errors import PeerError, QuotaExceeded, UseAnotherServer
 from mqttlite.wire.packets import Will
 from mqttlite.wire.properties import NONE, Properties
 
@@ -45,6 +46,7 @@ class Sessions:
         "_routes",
         "_stored",
         "begun",
+        "elsewhere",
         "expired",
         "inbound",
     )
@@ -83,6 +85,8 @@ class Sessions:
         """How many sessions expired."""
         self.inbound: Inbound | None = None
         """Asks hooks about wills; set once, before the first."""
+        self.elsewhere: Callable[[], str] = str
+        """A server that has room for a client when this one has none (`host:port`); empty: none is known."""
 
     def __len__(self) -> int:
         return len(self._by_client_id)
@@ -107,6 +111,24 @@ class Sessions:
         """The same, or a session that ended with its connection in a crash, of which the will is left."""
         return self._by_client_id.get(client_id) or self._lost.get(client_id)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another session."""
+        return (
+            len(self._by_client_id) >= self._limits.max_sessions
+            or self._effects.memory.is_full()
+            or self._effects.refuses_connects
+        )
+
+    def no_room(self, error: PeerError) -> PeerError:
+        """The error for a client for which there is no room, or one that says which other server has some (§4.11)."""
+        server = self.elsewhere()
+        if not server:
+            return error
+        referral = UseAnotherServer(f"{error}: use {server}")
+        referral.server_reference = server
+        return referral
+
     def open(
         self,
         client_id: str,
@@ -119,8 +141,8 @@ class Sessions:
 
         A clean start ends an existing session [MQTT-3.1.2-4] [MQTT-3.2.2-2], and so does another mount point, because
         the client has other topics there. Otherwise the session continues [MQTT-3.1.2-5] [MQTT-3.2.2-3], or a new one
-        begins [MQTT-3.1.2-6]. Its former connection must have ended. Raises `QuotaExceeded` when there are too many
-        sessions.
+        begins [MQTT-3.1.2-6]. Its former connection must have ended. Raises `QuotaExceeded` or `UseAnotherServer` when
+        there are too many sessions.
         """
         session = self._by_client_id.get(client_id)
         self._find_again(client_id)
@@ -130,9 +152,9 @@ class Sessions:
         present = session is not None
         if session is None:
             if len(self._by_client_id) >= self._limits.max_sessions:
-                raise QuotaExceeded(f"there are {len(self._by_client_id)} sessions, which is the limit")
+                raise self.no_room(QuotaExceeded(f"there are {len(self._by_client_id)} sessions, which is the limit"))
             if self._effects.memory.is_full():
-                raise QuotaExceeded("the broker has no memory left for another session")
+                raise self.no_room(QuotaExceeded("the broker has no memory left for another session"))
             session = self.begin(client_id, expiry_interval)
         if session.will_delay is not None:  # the client is back in time: its will is not sent [MQTT-3.1.3-9]
             self._drop_will(session)

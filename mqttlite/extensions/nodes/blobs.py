@@ -32,6 +32,8 @@ class Load(msgspec.Struct, frozen=True, array_like=True):
     received_per_s: int = 0
     """Messages."""
     sent_per_s: int = 0
+    is_full: bool = False
+    """Whether it has no room for another session."""
 
 
 NO_LOAD: Final = Load()

@@ -18,7 +18,7 @@ from mqttlite.core.broker import Broker
 from mqttlite.core.connect.connection import CONNECTED, Connection
 from mqttlite.core.message_numbers import MICROSECONDS
 from mqttlite.core.session.session import Session
-from mqttlite.extensions.nodes.blobs import Adopted, Held, Settled, Yours
+from mqttlite.extensions.nodes.blobs import Adopted, Held, Load, Settled, Yours
 from mqttlite.extensions.nodes.fences import Fences, Other
 from mqttlite.extensions.nodes.places import Feature
 from mqttlite.extensions.nodes.relocating import Relocation
@@ -96,6 +96,8 @@ class Target(Other, Protocol):
     def drain(self) -> str: ...
     @property
     def address(self) -> str: ...
+    @property
+    def load(self) -> Load: ...
 
 
 class Coming(Protocol):
@@ -282,6 +284,12 @@ class Drain:
         targets = self._targets()
         self._turn += 1
         return targets[self._turn % len(targets)] if targets else None
+
+    def address_with_room(self) -> str:
+        """Where new clients find the node with the fewest clients, of those that have room; empty: there is none, or
+        it has no address."""
+        targets = [each for each in self._targets() if each.address and not each.load.is_full]
+        return min(targets, key=lambda each: each.load.clients).address if targets else ""
 
     def gone(self, client_id: str) -> Gone | None:
         """Where the session of a client has gone a short time ago."""

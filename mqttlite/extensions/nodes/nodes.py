@@ -166,6 +166,7 @@ class Nodes:
     async def start(self) -> None:
         """Begin. Raises `ConfigError` if the broker has no room for the sessions of other nodes."""
         self._core.locate_sessions()
+        self._core.sessions.elsewhere = self.drain.address_with_room
         self.telling.begin()
         for session in list(self._core.sessions.values()):
             if not session.client_id.startswith(CLIENT_ID_PREFIX):

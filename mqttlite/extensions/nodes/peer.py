@@ -95,7 +95,7 @@ class Peer:
         """As in `blobs.Hello`."""
         self.address: str = ""
         """Where clients find it, if it says so."""
-        self._load = NO_LOAD
+        self.load = NO_LOAD
         self.news: Final = News()
         self._me: Final = me
         self._run: Final = run
@@ -183,10 +183,10 @@ class Peer:
             connects=self.connects,
             passed_on=passed_on,
             drain=self.drain if self.is_connected else "",
-            clients=self._load.clients,
-            sessions=self._load.sessions,
-            received_per_s=self._load.received_per_s,
-            sent_per_s=self._load.sent_per_s,
+            clients=self.load.clients,
+            sessions=self.load.sessions,
+            received_per_s=self.load.received_per_s,
+            sent_per_s=self.load.sent_per_s,
             release=self.release,
         )
 
@@ -198,7 +198,7 @@ class Peer:
         if self._was_replaced(run, now):
             return False
         self.minor, self.release, self.drain, self.address = hello.minor, hello.release, hello.drain, hello.address
-        self._load = hello.load
+        self.load = hello.load
         if hello.is_leaving:
             if run == self._its_run:
                 self._heard_at = now - SILENT_S
@@ -330,7 +330,7 @@ class Peer:
             link.leave()
         self.is_connected = False
         self.reason = why
-        self._load = NO_LOAD
+        self.load = NO_LOAD
         self.away_since = self.apart_since = self._driver.time()
         self.news.end()
         self._packets = b""

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from mqttlite import Client
+from mqttlite.assembly import assembly
+from mqttlite.client.errors import ConnectRefused
 from mqttlite.core.route.subscription import Subscription
 from mqttlite.extensions.nodes import draining
 from mqttlite.extensions.nodes.blobs import Adopted, Filters, Yours
@@ -16,7 +18,7 @@ from mqttlite.server import Broker
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.packets import Connack
 from tests.integration.conftest import Rig
-from tests.integration.nodes.test_nodes import Fleet, air, client_of, connected, fleet, kept_client, nodes_of
+from tests.integration.nodes.test_nodes import Fleet, air, client_of, connected, fleet, kept_client, nodes_of, peer_of
 from tests.integration.nodes.test_sessions import holders
 from tests.support.air import Air
 from tests.support.device import until
@@ -455,3 +457,21 @@ async def test_a_session_that_has_just_moved_is_not_older_than_itself(fleet: Fle
     assert (await again.expect(Connack)).session_present
     await c.publish("t", "x", qos=1)
     assert (await again.message())[1] == b"x"
+
+
+async def test_a_client_that_has_no_room_is_told_where_the_node_with_the_fewest_clients_is(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembly, "_LOAD_AGE_S", 0.0)
+    limits = {"max_sessions": 4}
+    brokers = {}
+    for name in "abcd":
+        nodes = {"servers": ["nats://127.0.0.1:4222"], "node": name, "address": "" if name == "d" else f"{name}:1883"}
+        brokers[name] = await fleet.start(name, limits=limits if name == "a" else {}, nodes=nodes)
+    await connected(*brokers.values())
+    a = brokers["a"]  # three sessions are those of the other nodes
+    async with client_of(a, "one"), client_of(brokers["b"], "two"):
+        await until(lambda: peer_of(a, "b").load.clients > peer_of(a, "c").load.clients > 0)
+        with pytest.raises(ConnectRefused) as refused:
+            await client_of(a, "three").__aenter__()
+        assert (refused.value.reason_code, refused.value.properties.server_reference) == (0x9C, "c:1883")
