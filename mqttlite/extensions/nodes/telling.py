@@ -29,7 +29,7 @@ LOOK_AGAIN_S: Final = 0.001
 """How often `tell_all` looks."""
 
 MAX_FILTERS: Final = 1_000_000
-"""The most topic filters that other nodes are told: some 200 MB at each of them. With more they are told `#`: each
+"""The most topic filters that other nodes are told: some 290 MB at each of them. With more they are told `#`: each
 message comes here then."""
 
 MAX_FILTERS_BYTES: Final = 128 * 1_048_576
