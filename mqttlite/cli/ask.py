@@ -100,6 +100,18 @@ def ask(where: Place, target: str, timeout_s: float) -> Answer:
     return where.request(*_at_gateway(target), timeout_s)
 
 
+def ask_json(where: Place, target: str, timeout_s: float) -> dict[str, Any]:
+    """The answer to a GET, an object. Raises `Unreachable`, also for a refusal."""
+    answer = ask(where, target, timeout_s)
+    if answer.status != 200:
+        raise Unreachable(answer.sentence)
+    try:
+        found: dict[str, Any] = json.loads(answer.body)
+    except ValueError:
+        raise Unreachable("The answer is no JSON; is that the metrics port or the gateway of a broker?") from None
+    return found
+
+
 def _at_gateway(target: str) -> tuple[str, str, dict[str, Any] | None]:
     """The request of the HTTP API with the same answer: method, path and body."""
     parts = urlsplit(target)

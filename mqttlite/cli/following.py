@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import click
 
-from mqttlite.cli.ask import ask
+from mqttlite.cli.ask import ask, ask_json
 from mqttlite.cli.asker import Place, Unreachable
 
 
@@ -68,13 +68,7 @@ class Following:
     def _ask(self, where: Place, node: str | None) -> dict[str, Any]:
         after = self._after.get(node)
         query = f"/why?follow={quote(self._filter, safe='')}" + ("" if after is None else f"&after={after}")
-        answer = ask(where, query, self._timeout_s)
-        if answer.status != 200:
-            raise Unreachable(answer.sentence)
-        try:
-            found: dict[str, Any] = json.loads(answer.body)
-        except ValueError:
-            raise Unreachable("The answer is no JSON; is that the metrics port or the gateway of a broker?") from None
+        found = ask_json(where, query, self._timeout_s)
         self._after[node] = found["latest"]
         return found
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import click
 
-from mqttlite.cli.ask import EXIT_FAILED, ask, place_options
+from mqttlite.cli.ask import EXIT_FAILED, ask_json, place_options
 from mqttlite.cli.asker import Place, Unreachable, note_silent
 from mqttlite.cli.following import Following
 
@@ -72,13 +72,7 @@ def command(
 
 def _ask(where: Place, query: dict[str, str], timeout_s: float) -> dict[str, Any]:
     """The answer to a question. Raises `Unreachable`."""
-    answer = ask(where, f"/why?{urlencode(query)}", timeout_s)
-    if answer.status != 200:
-        raise Unreachable(answer.sentence)
-    try:
-        found: dict[str, Any] = json.loads(answer.body)
-    except ValueError:
-        raise Unreachable("The answer is no JSON; is that the metrics port or the gateway of a broker?") from None
+    found = ask_json(where, f"/why?{urlencode(query)}", timeout_s)
     note_silent(found, set())
     return _joined(found)
 

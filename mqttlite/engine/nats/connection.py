@@ -1,4 +1,4 @@
-"""Requests to the NATS servers, over the connection that `keeper` keeps.
+"""Requests to the NATS servers, over a `LastingConnection`.
 
 A request that was under way when its connection broke fails at once with `EngineUnavailable`. All answers come to one
 inbox; a token in their subject says whose they are.
@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from mqttlite.engine.nats.keeper import PING_TIMEOUT_S, TOO_MANY, Keeper
+from mqttlite.engine.nats.lasting_connection import PING_TIMEOUT_S, TOO_MANY, LastingConnection
 from mqttlite.engine.nats.servers import NatsLogin, NatsOptions
 from mqttlite.engine.port import EngineUnavailable, EngineUnfit
 
@@ -67,7 +67,7 @@ class NatsConnection:
     """One connection at a time, to the next server that answers."""
 
     def __init__(self, options: NatsOptions, login: NatsLogin) -> None:
-        self._keeper: Final = Keeper(options, login, self._begin, self._lose, self._complain)
+        self._lasting: Final = LastingConnection(options, login, self._begin, self._lose, self._complain)
         self._receivers: dict[str, Receiver] = {}
         self._tokens = count()
         self._inbox = ""
@@ -76,32 +76,32 @@ class NatsConnection:
 
     @property
     def is_connected(self) -> bool:
-        return self._keeper.client is not None
+        return self._lasting.client is not None
 
     @property
     def is_closed(self) -> bool:
-        return self._keeper.is_closed
+        return self._lasting.is_closed
 
     async def open(self) -> None:
         """Connect to one of the servers, and stay connected. A login that is refused raises `EngineUnfit`."""
-        await self._keeper.open("connection to the engine")
-        if self._keeper.client is None:
+        await self._lasting.open("connection to the engine")
+        if self._lasting.client is None:
             if self._is_refused:
                 raise EngineUnfit(f"the NATS servers refuse our login ({self._last_error}): correct user and password")
             raise self.unavailable(self._last_error)
 
     def use_another(self) -> None:
         """Give up the present connection: the next one is to the server behind it in the list."""
-        self._keeper.use_another()
+        self._lasting.use_another()
 
     async def wait_connected(self) -> bool:
         """Wait for a connection. False if this one is closed."""
-        await self._keeper.connected.wait()
-        return not self._keeper.is_closed
+        await self._lasting.connected.wait()
+        return not self._lasting.is_closed
 
     async def close(self) -> None:
         """End the connection and everything that waits for it."""
-        await self._keeper.close()
+        await self._lasting.close()
         self._lose()
 
     async def ask(self, subject: str, payload: bytes, headers: dict[str, str] | None = None) -> Msg:
@@ -136,7 +136,7 @@ class NatsConnection:
 
     async def send(self, subject: str, payload: bytes, reply: str, headers: dict[str, str] | None = None) -> None:
         """Send a message."""
-        client = self._keeper.client
+        client = self._lasting.client
         if client is None:
             raise self.unavailable("no server is connected")
         try:
@@ -161,7 +161,7 @@ class NatsConnection:
         async def receive(message: Msg) -> None:
             receiver(message)
 
-        client = self._keeper.client
+        client = self._lasting.client
         if client is None:
             raise self.unavailable("no server is connected")
         with self.receiving(receiver):  # to learn that the connection is lost

@@ -8,7 +8,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from mqttlite.engine.nats.keeper import PING_TIMEOUT_S, TOO_MANY, Keeper
+from mqttlite.engine.nats.lasting_connection import PING_TIMEOUT_S, TOO_MANY, LastingConnection
 from mqttlite.engine.nats.servers import NatsOptions
 from mqttlite.extensions.nodes.carrier import MAX_BLOB_BYTES, CarrierLost
 
@@ -23,7 +23,7 @@ class NatsCarrier:
 
     def __init__(self, options: NatsOptions) -> None:
         self._prefix: Final = f"mqttlite.{options.cluster}.nodes"
-        self._keeper: Final = Keeper(options, options.login, self._begin, lambda: None, self._complain)
+        self._lasting: Final = LastingConnection(options, options.login, self._begin, lambda: None, self._complain)
         self._node = ""
         self._on_blob: Callable[[bytes], None]
         self._said = ""
@@ -31,7 +31,7 @@ class NatsCarrier:
 
     async def open(self, node: str, on_blob: Callable[[bytes], None]) -> None:
         self._node, self._on_blob = node, on_blob
-        await self._keeper.open("connection of the nodes")
+        await self._lasting.open("connection of the nodes")
 
     async def send(self, node: str, blob: bytes) -> None:
         await self._send(f"{self._prefix}.of.{node}", blob)
@@ -40,10 +40,10 @@ class NatsCarrier:
         await self._send(f"{self._prefix}.all", blob)
 
     async def close(self) -> None:
-        await self._keeper.close()
+        await self._lasting.close()
 
     async def _send(self, subject: str, blob: bytes) -> None:
-        client = self._keeper.client
+        client = self._lasting.client
         if client is None:
             raise CarrierLost(self._said)
         try:

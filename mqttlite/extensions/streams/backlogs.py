@@ -44,7 +44,7 @@ class _Round:
 
 
 class Backlogs:
-    """Of the first `MAX_REPORTED` streams by name, and of so many of their groups. `most` is the number of places, one
+    """Of the first `MAX_REPORTED` streams by name, and of as many of their groups. `most` is the number of places, one
     for each reader or group and partition, after which a call ends; the next one goes on with the round."""
 
     def __init__(self, streams: Streams, most: int = MAX_MEASURED) -> None:

@@ -71,8 +71,8 @@ SHORT_READ_AHEAD: Final = READ_AHEAD // 4
 commits of new messages wait until a page is read."""
 
 SEARCHED: Final = 4
-"""A reader that begins at a time looks at so many messages one by one; among more it searches the first one. The store
-takes as long for one message as for some."""
+"""The most messages among which a reader that begins at a time looks for the first one by looking at each. Among more
+it searches, with one question to the store at a time, which takes as long for one message as for some."""
 
 BURST: Final = 64
 """How many messages a reader gets from one partition before it is the turn of the next one."""

@@ -33,7 +33,7 @@ MAX_CHARTED_BYTES: Final = 33_554_432
 """About the most bytes of messages that are read for one chart: some tenths of a second."""
 
 LOOKED_AT_ONCE: Final = 16
-"""After so many messages of the topic the loop has its turn: some milliseconds of the worst payloads."""
+"""The number of messages of the topic after which the loop has its turn: some milliseconds of the worst payloads."""
 
 
 class Point(NamedTuple):

@@ -35,7 +35,7 @@ _log = logging.getLogger("mqttlite.cluster")
 
 
 @final
-class Keeper:
+class LastingConnection:
     """`begin` subscribes on a new connection and waits until the server has that, `lose` is
     called when one is lost, and `complain` with the reason why there is none."""
 
