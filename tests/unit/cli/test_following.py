@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mqttlite.cli import ask as asking
 from mqttlite.cli import following
 from mqttlite.cli.asker import Answer, Place
 from mqttlite.cli.following import Following
@@ -37,7 +38,8 @@ C = {"name": "c", "state": "connected", "reason": ""}
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     found = Brokers(listed(B_AWAY, C))
-    monkeypatch.setattr(following, "ask", found.ask)
+    for module in (following, asking):  # `ask_json` asks there
+        monkeypatch.setattr(module, "ask", found.ask)
     return found
 
 
