@@ -66,10 +66,11 @@ ENTRY_ROWS: Final = 200
 _AS_ONE_ROW: Final = (
     "SELECT json_group_array(json_array(0 + session, 0 + first, 0 + count, 0 + chunk, 0 + offset, 0 + size, "
     "0 + shape, 0 + bytes, 0 + total, CAST(extra AS TEXT), 0 + crc, length(CAST(data AS BLOB)))), "
-    "group_concat(hex(data), '') FROM "
+    "CAST(group_concat(data, '') AS BLOB) FROM "
 )
 """Returns a whole page as one row, because each fetched row takes Python's lock once. The sums convert blobs in damaged
-rows to numbers, because JSON cannot hold blobs; the checksum then does not match."""
+rows to numbers, because JSON cannot hold blobs; the checksum then does not match. What is joined keeps its bytes, zeros
+and all, in a database in UTF-8."""
 
 _PAGE_SQL: Final = (
     f"{_AS_ONE_ROW}"
@@ -117,7 +118,7 @@ class Reader:
         found = number_of(self._connection, key)
         if found is None:
             return [None] * count
-        return self._messages(found[0], first, count, wall_offset(), {})
+        return self._messages(found[0], first, count, wall_offset(), None)
 
     def _messages(
         self,
@@ -125,15 +126,16 @@ class Reader:
         first: int,
         count: int,
         offset: float,
-        known: dict[tuple[int, int], Message],
+        known: dict[tuple[int, int], Message] | None,
         wanted: dict[int, int] | None = None,
     ) -> Page:
-        """Like `page`. With `wanted`, only messages with these sequences; None for the others."""
+        """Like `page`. With `wanted`, only messages with these sequences; None for the others. `known` has those that
+        were read before, where many sessions have one, by their places."""
         end = first + count
         values = {"session": session, "first": first, "end": end, "bytes": PAGE_BYTES}
-        rows_json, data_hex = self._connection.execute(_PAGE_SQL, values).fetchone()
+        rows_json, data = self._connection.execute(_PAGE_SQL, values).fetchone()
         page: Page = []
-        data = bytes.fromhex(data_hex or "")
+        data = data or b""
         at = 0
         last = first - 1
         for row in msgspec.json.decode(rows_json):
@@ -166,7 +168,7 @@ class Reader:
         end: int,
         data: bytes,
         offset: float,
-        known: dict[tuple[int, int], Message],
+        known: dict[tuple[int, int], Message] | None,
         wanted: dict[int, int] | None,
         starts: list[int] | None = None,
     ) -> None:
@@ -190,8 +192,12 @@ class Reader:
                     continue
                 start = starts[sequence - row[1]]
             try:
-                key = row[3], row[4] + start
-                message = known.get(key) or decode_message(opened(data, start, seed_of(*key)), offset)
+                chunk, place = row[3], row[4] + start
+                message = known.get((chunk, place)) if known is not None else None
+                if message is None:
+                    message = decode_message(opened(data, start, seed_of(chunk, place)), offset)
+                    if known is not None:
+                        known[chunk, place] = message
             except Damaged:
                 if starts is None:
                     del page[before:]
@@ -199,7 +205,6 @@ class Reader:
                     return
                 page.append(None)
                 continue
-            known[key] = message
             page.append(Delivery(message, shape & 3, shape & 4 != 0, identifiers, origin))
 
     def entries(self, key: str, first: int, end: int, count: int) -> Entries:
@@ -215,20 +220,19 @@ class Reader:
             "rows": min(count, ENTRY_ROWS),
             "bytes": PAGE_BYTES,
         }
-        rows_json, data_hex = self._connection.execute(_ENTRIES_SQL, values).fetchone()
+        rows_json, data = self._connection.execute(_ENTRIES_SQL, values).fetchone()
         rows = msgspec.json.decode(rows_json)
-        data, at = bytes.fromhex(data_hex or ""), 0
+        data, at = data or b"", 0
         found: list[tuple[int, Delivery]] = []
-        known: dict[tuple[int, int], Message] = {}
-        following = first
+        following, offset = first, wall_offset()
         for row in rows:
             length = row[11] or 0
             if row_crc(tuple(row[:9]), row[9]) == row[10]:
                 start = max(row[1], following)
                 stop = min(row[1] + row[2], end, start + count - len(found))
                 run: Page = []
-                self._read_run(run, row, start, stop, data[at : at + length], wall_offset(), known, None)
-                found += [(offset, each) for offset, each in enumerate(run, start) if each is not None]
+                self._read_run(run, row, start, stop, data[at : at + length], offset, None, None)
+                found += [(place, each) for place, each in enumerate(run, start) if each is not None]
                 following = max(following, stop)
             elif isinstance(row[1], int):  # it is damaged: what it had is lost
                 following = max(following, min(row[1] + 1, end))

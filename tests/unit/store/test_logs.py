@@ -252,6 +252,19 @@ async def test_pages_are_those_of_the_log_alone(tmp_path: Path) -> None:
     store.close()
 
 
+async def test_a_page_has_every_byte_of_its_messages(tmp_path: Path) -> None:
+    """Zeros and bytes that are no text, in several chunks that SQLite joins."""
+    store = SqliteStore(tmp_path)
+    payloads = [bytes(100), bytes(range(256)), b"\xff\xfe\0", b""]
+    await store.commit([SaveRecord(LOG, b"")])
+    for offset, payload in enumerate(payloads):
+        await store.commit([Append(LOG, offset, Delivery(Message(b"t", payload, 1), 1, False), 0)])
+    assert [each and each.message.payload for each in await store.page(LOG, 0, 4)] == payloads
+    found = (await store.entries(LOG, 0, 4, 4)).found
+    assert [each.message.payload for _, each in found] == payloads
+    store.close()
+
+
 # ---------------------------------------------------------------------- logs with gaps
 
 
