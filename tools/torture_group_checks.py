@@ -117,7 +117,7 @@ def judge(
         verdict.moves += fault.moves
         allowed = fault.changes * (math.ceil(partitions / fault.members) + 1)
         verdict.too_many_moves += max(0, fault.moves - allowed)
-        pause = _pause(group, fault)
+        pause = _pause(group, fault, faults)
         if pause > 0:
             verdict.pauses_s.append(pause)
     return verdict
@@ -192,8 +192,16 @@ def _check_twice(group: Sequence[Got], faults: Sequence[Fault], window: int, ver
         verdict.over_window += max(0, count - allowed)
 
 
-def _pause(group: Sequence[Got], fault: Fault) -> float:
-    """The longest time from publishing to reading, in the partitions whose reader stayed."""
+def _pause(group: Sequence[Got], fault: Fault, faults: Sequence[Fault]) -> float:
+    """The longest time from publishing to reading, in the partitions whose reader stayed; 0 if it cannot be told.
+
+    A fault that came soon before or after counts, too: a member that was stopped reads late, and after a kill of the
+    broker all do.
+    """
+    near = [each for each in faults if each.since <= fault.settled + PAUSE_S and each.settled >= fault.since - PAUSE_S]
+    if any(each.kind == KILL for each in near):
+        return 0.0
+    went = frozenset().union(*(each.went for each in near))
     readers: dict[int, set[tuple[str, int]]] = defaultdict(set)
     longest: dict[int, float] = defaultdict(float)
     for each in group:
@@ -204,6 +212,6 @@ def _pause(group: Sequence[Got], fault: Fault) -> float:
     stayed = [
         partition
         for partition, found in readers.items()
-        if len(found) == 1 and not any(member in fault.went for member, _ in found)
+        if len(found) == 1 and not any(member in went for member, _ in found)
     ]
     return max((longest[each] for each in stayed), default=0.0)

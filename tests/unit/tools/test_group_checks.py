@@ -87,3 +87,13 @@ def test_a_pause_is_that_of_partitions_whose_reader_stayed() -> None:
     assert verdict.pauses_s == [pytest.approx(slow.read_at - 102.55)]
     assert not judged(GROUP, [LEAVE]).pauses_s, "its only reader went"
     assert "too many" in str(verdict)
+
+
+def test_a_pause_is_not_that_of_another_fault() -> None:
+    stayed = [got(at, member="m1", partition=1, at=102.4 + at / 5)._replace(number=0) for at in range(3)]
+    group = [*GROUP, *stayed[:-1], stayed[-1]._replace(published_at=102.55)]
+    stop = Fault("short stops", 103.2, 103.9, 2, changes=0, went=frozenset(("m1",)))
+    assert not judged(group, [LEAVE, stop]).pauses_s, "the reader was stopped soon after"
+    assert judged(group, [LEAVE, replace(stop, since=110.0, settled=110.1)]).pauses_s
+    killed = replace(stop, kind=KILL, went=frozenset(), since=101.0, settled=102.0)
+    assert not judged(group, [killed, LEAVE]).pauses_s, "all were behind"
