@@ -21,6 +21,7 @@ from bench import (
     brokers,
     build,
     cases,
+    counting,
     durable,
     entrants,
     flood,
@@ -33,7 +34,6 @@ from bench import (
     profile,
     publishing,
     pushing,
-    queue_clients,
     queues,
     report,
     results,
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.ResultsError,
         streams.StreamsError,
         pushing.PushingError,
-        queue_clients.QueuesError,
+        counting.NotMeasured,
     ) as error:
         _say(f"bench: {error}")
         return 2
@@ -226,7 +226,7 @@ def _queues(options: argparse.Namespace) -> int:
     plan = queues.Plan(messages=options.messages, backlog=options.backlog, telemetry=options.telemetry)
     chosen = options.cases or tuple(queues.CASES)
     if unknown := set(chosen) - set(queues.CASES):
-        raise queue_clients.QueuesError(f"there is no case {', '.join(unknown)}: they are {', '.join(queues.CASES)}")
+        raise counting.NotMeasured(f"there is no case {', '.join(unknown)}: they are {', '.join(queues.CASES)}")
     asyncio.run(queues.measure(source, plan, chosen, print))
     return 0
 
@@ -237,7 +237,7 @@ def _log(options: argparse.Namespace) -> int:
     plan = logs.Plan(messages=options.messages, long=options.long, written_bytes=int(options.gigabytes * 1e9))
     chosen = options.cases or tuple(logs.CASES)
     if unknown := set(chosen) - set(logs.CASES):
-        raise queue_clients.QueuesError(f"there is no case {', '.join(unknown)}: they are {', '.join(logs.CASES)}")
+        raise counting.NotMeasured(f"there is no case {', '.join(unknown)}: they are {', '.join(logs.CASES)}")
     asyncio.run(logs.measure(source, plan, chosen, print))
     return 0
 

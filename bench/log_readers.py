@@ -11,7 +11,7 @@ import sys
 from functools import partial
 from typing import Final
 
-from bench.log_clients import Reader
+from bench.counting import Reader
 
 NICE: Final = 10
 """Readers of old messages are not to take the processor from the broker and from the reader at the head, whose time is

@@ -9,19 +9,18 @@ import os
 import random
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
-from bench.log_clients import First, Member, NewReader, Paced, Publisher, Reader, Timed
+from bench.counting import Client, Countdown, NotMeasured, Publisher, Reader, case_folder, connect
+from bench.log_clients import First, Member, NewReader, Paced, Timed
 from bench.native import ROOT
-from bench.queue_clients import Client, QueuesError, Running, start
+from bench.queue_clients import Running, start
 
 LIMIT_S: Final = 1_800.0
 """How long a case may take."""
@@ -61,13 +60,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(source: Path, plan: Plan, cases: tuple[str, ...], say: Say) -> None:
-    """Measure these cases. Raises `QueuesError`."""
+    """Measure these cases. Raises `NotMeasured`."""
     for name in cases:
         try:
             async with asyncio.timeout(LIMIT_S):
                 await CASES[name](source, plan, say)
         except TimeoutError:
-            raise QueuesError(f"{name} took more than {LIMIT_S:g} s") from None
+            raise NotMeasured(f"{name} took more than {LIMIT_S:g} s") from None
 
 
 # ---------------------------------------------------------------------- in and out
@@ -79,7 +78,7 @@ async def append(source: Path, plan: Plan, say: Say) -> None:
     for burst in (BURST, 1):
         rates: dict[str, list[float]] = {each: [] for each in kinds}
         for _ in range(plan.rounds):
-            with _folder() as folder:
+            with case_folder() as folder:
                 running = await start(source, folder, _stream("b", 16) + _stream("c", 1_000))
                 try:
                     await _keep_session(running)
@@ -107,7 +106,7 @@ async def _keep_session(running: Running) -> None:
 
 async def replay(source: Path, plan: Plan, say: Say) -> None:
     """One reader from the beginning on, which keeps up with what it gets."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _stream("b", 16))
         try:
             await _publish(running, "b", plan.messages, 200, BURST)
@@ -125,13 +124,13 @@ async def replay(source: Path, plan: Plan, say: Say) -> None:
 
 async def _read(running: Running, messages: int, qos: int) -> float:
     """Messages a second to one reader; -1: over 5.0 at QoS 0."""
-    left = _Countdown(messages)
+    left = Countdown(messages)
     began = time.perf_counter()
     wanted = b"$stream/b@earliest"
     if qos < 0:
-        reader: Client = await _connect(running, NewReader("new", wanted, left.count))
+        reader: Client = await connect(running.port, NewReader("new", wanted, left.count))
     else:
-        reader = await _connect(running, Reader(f"old{qos}", wanted, qos, b"b/000", 200, left.count))
+        reader = await connect(running.port, Reader(f"old{qos}", wanted, qos, b"b/000", 200, left.count))
     await left.done.wait()
     took = time.perf_counter() - began
     reader.close()
@@ -140,15 +139,15 @@ async def _read(running: Running, messages: int, qos: int) -> float:
 
 async def commits(source: Path, plan: Plan, say: Say) -> None:
     """Many groups that take one message at a time, so that each acknowledgement moves a position by itself."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _stream("b", 1))
         try:
             each = max(1, plan.messages // 10 // plan.groups) * 10
             await _publish(running, "b", each, 200, 1)
-            left = _Countdown(each * plan.groups)
+            left = Countdown(each * plan.groups)
             began = time.perf_counter()
             members = [
-                await _connect(running, Member(f"m{at}", f"g{at}", "b", left.count)) for at in range(plan.groups)
+                await connect(running.port, Member(f"m{at}", f"g{at}", "b", left.count)) for at in range(plan.groups)
             ]
             await left.done.wait()
             took = time.perf_counter() - began
@@ -161,7 +160,7 @@ async def commits(source: Path, plan: Plan, say: Say) -> None:
             found = (await running.ask("GET", "/streams/b/groups"))["items"]
             behind = sum(group["lag"] for group in found)
             if len(found) != min(plan.groups, 1_000) or behind:
-                raise QueuesError(f"{len(found)} groups are there after kill -9, with {behind} messages not finished")
+                raise NotMeasured(f"{len(found)} groups are there after kill -9, with {behind} messages not finished")
         finally:
             await running.kill()
 
@@ -172,13 +171,13 @@ async def commits(source: Path, plan: Plan, say: Say) -> None:
 async def head(source: Path, plan: Plan, say: Say) -> None:
     """How old messages are for a reader at the head, without and beside readers of old ones."""
     partitions = 4
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _stream("b", partitions), window=100)
         try:
             await _publish(running, "b", plan.messages, 200, BURST)
-            timed = await _connect(running, Timed("head", b"$stream/b"))
+            timed = await connect(running.port, Timed("head", b"$stream/b"))
             topics = _topics("b")
-            paced = await _connect(running, Paced("p", topics, 200, HEAD_RATE, stamps=True))
+            paced = await connect(running.port, Paced("p", topics, 200, HEAD_RATE, stamps=True))
             await asyncio.sleep(1.0)
             before = await _percentile(timed, plan.seconds)
             end = plan.messages // partitions // 2
@@ -191,7 +190,7 @@ async def head(source: Path, plan: Plan, say: Say) -> None:
             )
             assert readers.stdout is not None
             if not await readers.stdout.readline():
-                raise QueuesError("the readers of old messages do not read")
+                raise NotMeasured("the readers of old messages do not read")
             await asyncio.sleep(1.0)
             beside = await _percentile(timed, plan.seconds)
             read, _ = await readers.communicate(b"")
@@ -211,13 +210,13 @@ async def _percentile(timed: Timed, seconds: float) -> tuple[float, float]:
     timed.took.clear()
     await asyncio.sleep(seconds)
     if len(timed.took) < seconds * HEAD_RATE * 0.9:
-        raise QueuesError(f"{len(timed.took)} messages came in {seconds:g} s")
+        raise NotMeasured(f"{len(timed.took)} messages came in {seconds:g} s")
     return _middle_and_high(timed.took)
 
 
 async def places(source: Path, plan: Plan, say: Say) -> None:
     """Offsets of times in a long stream, and how soon readers that begin somewhere have a message."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _stream("b", 4))
         try:
             begun = datetime.now(UTC)
@@ -227,7 +226,8 @@ async def places(source: Path, plan: Plan, say: Say) -> None:
             chance = random.Random(1)
 
             def some_time() -> str:
-                return (begun + took * chance.random()).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+                # The end of it is without messages, when the last ones are acknowledged.
+                return (begun + took * chance.random() / 2).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
             searched = []
             for _ in range(PROBES):
@@ -238,8 +238,8 @@ async def places(source: Path, plan: Plan, say: Say) -> None:
             for what, position in (("@earliest", "earliest"), ("a time", "")):
                 waited = []
                 for number in range(PROBES):
-                    first = await _connect(
-                        running, First(f"f{number}", f"$stream/b@{position or some_time()}".encode())
+                    first = await connect(
+                        running.port, First(f"f{number}", f"$stream/b@{position or some_time()}".encode())
                     )
                     waited.append(await first.took)
                     first.close()
@@ -254,10 +254,10 @@ async def places(source: Path, plan: Plan, say: Say) -> None:
 async def disk(source: Path, plan: Plan, say: Say) -> None:
     """Much more is written than is kept: how large the files are, and how long a PUBACK takes."""
     rate = plan.write_bytes_per_s / plan.message_bytes
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _stream("b", 4, keep_bytes=plan.keep_bytes))
         try:
-            paced = await _connect(running, Paced("p", _topics("b"), plan.message_bytes, rate))
+            paced = await connect(running.port, Paced("p", _topics("b"), plan.message_bytes, rate))
             await asyncio.sleep(min(5.0, 0.1 * plan.keep_bytes / plan.write_bytes_per_s))
             paced.took.clear()
             await asyncio.sleep(0.7 * plan.keep_bytes / plan.write_bytes_per_s)
@@ -292,12 +292,6 @@ def _files(folder: Path) -> int:
 # ---------------------------------------------------------------------- what they have in common
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        yield Path(name)
-
-
 def _stream(name: str, partitions: int, keep_bytes: int = 1_000_000_000_000) -> str:
     return (
         f'[[streams]]\nname = "{name}"\nfilters = ["{name}/#"]\npartitions = {partitions}\nkeep_bytes = {keep_bytes}\n'
@@ -308,22 +302,6 @@ def _topics(first: str) -> list[bytes]:
     return [f"{first}/{each:03}".encode() for each in range(TOPICS)]
 
 
-class _Countdown:
-    def __init__(self, left: int) -> None:
-        self._left = left
-        self.done: Final = asyncio.Event()
-
-    def count(self, more: int) -> None:
-        self._left -= more
-        if self._left <= 0:
-            self.done.set()
-
-
-async def _connect(running: Running, client: C) -> C:
-    await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", running.port)
-    return client
-
-
 async def _publish(running: Running, first: str, count: int, size: int, burst: int) -> float:
     """Publish to all topics. Return the seconds until all is acknowledged."""
     topics = _topics(first)
@@ -332,7 +310,7 @@ async def _publish(running: Running, first: str, count: int, size: int, burst: i
     parts.append(count - sum(parts))
     began = time.perf_counter()
     publishers = [
-        await _connect(running, Publisher(f"{first}{at}", topics[at * share : (at + 1) * share], part, size, burst))
+        await connect(running.port, Publisher(f"{first}{at}", topics[at * share : (at + 1) * share], part, size, burst))
         for at, part in enumerate(parts)
     ]
     await asyncio.gather(*(each.done for each in publishers))

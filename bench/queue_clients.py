@@ -9,31 +9,24 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 import psutil
 
-from mqttlite.wire.constants import V5, V311
+from bench.counting import WINDOW, Client, NotMeasured
+from mqttlite.wire.constants import V5
 from mqttlite.wire.encode import encode
-from mqttlite.wire.packets import Connect, Publish, Subscribe, SubscriptionRequest
+from mqttlite.wire.packets import Connect, Subscribe, SubscriptionRequest
 from mqttlite.wire.properties import Properties
 
 TOPIC: Final = b"bench/a"
 PAYLOAD_BYTES: Final = 64
 
-WINDOW: Final = 1_000
-"""Messages that a publisher has unacknowledged, and that a consumer takes at a time."""
-
 START_S: Final = 60.0
 """How long a broker may take until it listens."""
-
-
-class QueuesError(RuntimeError):
-    """The broker did not do what is measured."""
 
 
 @dataclass
@@ -68,7 +61,7 @@ class Running:
         answer = await reader.read(-1)
         writer.close()
         if not answer.startswith(b"HTTP/1.1 2"):
-            raise QueuesError(f"{method} {path}: {answer[-300:]!r}")
+            raise NotMeasured(f"{method} {path}: {answer[-300:]!r}")
         decoded: dict[str, Any] = json.loads(answer.partition(b"\r\n\r\n")[2])
         return decoded
 
@@ -105,7 +98,7 @@ async def start(source: Path, folder: Path, queues: str, *, telemetry: bool = Fa
             for each in (port, http_port):
                 while not await _listens(each):
                     if process.returncode is not None:
-                        raise QueuesError(f"the broker did not start with {config.read_text(encoding='utf-8')[:2000]}")
+                        raise NotMeasured(f"the broker did not start with {config.read_text(encoding='utf-8')[:2000]}")
                     await asyncio.sleep(0.02)
     except BaseException:
         await running.kill()
@@ -127,96 +120,6 @@ def _free_port() -> int:
         kernel.bind(("127.0.0.1", 0))
         port: int = kernel.getsockname()[1]
         return port
-
-
-class Client(asyncio.Protocol):
-    """What all of them have: a connection that begins with some packets."""
-
-    def __init__(self, first: bytes) -> None:
-        self._first: Final = first
-        self.read: bytes = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # it is none by its class, with uvloop
-        self.transport.write(self._first)
-
-    def close(self) -> None:
-        self.transport.close()
-
-
-class Publisher(Client):
-    """Publishes messages of one size at QoS 1, `WINDOW` at a time; `done` when all are acknowledged."""
-
-    def __init__(self, name: str, count: int) -> None:
-        super().__init__(encode(Connect(name, V311, keep_alive=0), V311))
-        self._left = count
-        self._under_way = 0
-        self._next_id = 1
-        self._frame: Final = encode(Publish(TOPIC, bytes(PAYLOAD_BYTES), qos=1, packet_id=1), V311)
-        self._id_at: Final = self._frame.index(TOPIC) + len(TOPIC)
-        self._is_connected = False
-        self.done: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
-
-    def data_received(self, data: bytes) -> None:
-        data = self.read + data
-        if not self._is_connected:
-            self._is_connected = True
-            data = data[4:]  # CONNACK
-        whole = len(data) // 4
-        self.read = data[whole * 4 :]
-        self._under_way -= whole
-        self._send()
-        if not self._left and not self._under_way and not self.done.done():
-            self.done.set_result(None)
-
-    def _send(self) -> None:
-        count = min(self._left, WINDOW - self._under_way)
-        if count < min(self._left, WINDOW // 4):
-            return
-        self._left -= count
-        self._under_way += count
-        size = len(self._frame)
-        frames = bytearray(self._frame * count)
-        ids = [1 + (self._next_id + at - 1) % 65_535 for at in range(count)]
-        self._next_id = 1 + ids[-1] % 65_535 if ids else self._next_id
-        frames[self._id_at :: size] = bytes([each >> 8 for each in ids])
-        frames[self._id_at + 1 :: size] = bytes([each & 255 for each in ids])
-        self.transport.write(bytes(frames))
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self.done.done():
-            self.done.set_exception(QueuesError("the publisher lost its connection"))
-
-
-class Consumer(Client):
-    """Takes messages of one size from a queue, over 3.1.1, and acknowledges each; `on_count` is told how many came."""
-
-    def __init__(self, name: str, queue: bytes, on_count: Callable[[int], None]) -> None:
-        super().__init__(
-            encode(Connect(name, V311, keep_alive=0), V311)
-            + encode(Subscribe(1, (SubscriptionRequest(queue, 1),)), V311)
-        )
-        self._on_count: Final = on_count
-        frame = encode(Publish(TOPIC, bytes(PAYLOAD_BYTES), qos=1, packet_id=1), V311)
-        self._size: Final = len(frame)
-        self._id_at: Final = frame.index(TOPIC) + len(TOPIC)
-        self._skip = 4 + 5  # CONNACK, SUBACK
-
-    def data_received(self, data: bytes) -> None:
-        data = self.read + data
-        if self._skip:
-            skipped = min(self._skip, len(data))
-            self._skip -= skipped
-            data = data[skipped:]
-        count = len(data) // self._size
-        self.read = data[count * self._size :]
-        if count:
-            acks = bytearray(b"\x40\x02\0\0" * count)
-            end = count * self._size
-            acks[2::4] = data[self._id_at : end : self._size]
-            acks[3::4] = data[self._id_at + 1 : end : self._size]
-            self.transport.write(bytes(acks))
-            self._on_count(count)
 
 
 class Silent(Client):
@@ -301,7 +204,7 @@ class Http:
         at = answer.lower().index(b"content-length:") + len(b"content-length:")
         found = await self._reader.readexactly(int(answer[at:].split(b"\r\n", 1)[0]))
         if not answer.startswith(b"HTTP/1.1 2"):
-            raise QueuesError(f"{method} {path}: {found[:300]!r}")
+            raise NotMeasured(f"{method} {path}: {found[:300]!r}")
         decoded: dict[str, Any] = msgspec.json.decode(found)
         return decoded
 

@@ -5,27 +5,16 @@ Invariant: each message is published once and acknowledged once, and one that is
 """
 
 import asyncio
-import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
-from bench.queue_clients import (
-    TOPIC,
-    Client,
-    Consumer,
-    Http,
-    Publisher,
-    QueuesError,
-    Running,
-    Silent,
-    start,
-)
+from bench.counting import WINDOW, Client, Countdown, NotMeasured, Publisher, Reader, case_folder, connect
+from bench.queue_clients import PAYLOAD_BYTES, TOPIC, Http, Running, Silent, start
 from mqttlite.wire.constants import V5, V311
 from mqttlite.wire.encode import encode
 from mqttlite.wire.packets import Connect, Publish, Subscribe, SubscriptionRequest
@@ -72,13 +61,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(source: Path, plan: Plan, cases: tuple[str, ...], say: Say) -> None:
-    """Measure these cases. Raises `QueuesError`."""
+    """Measure these cases. Raises `NotMeasured`."""
     for name in cases:
         try:
             async with asyncio.timeout(LIMIT_S):
                 await CASES[name](source, plan, say)
         except TimeoutError:
-            raise QueuesError(f"{name} took more than {LIMIT_S:g} s") from None
+            raise NotMeasured(f"{name} took more than {LIMIT_S:g} s") from None
 
 
 # ---------------------------------------------------------------------- throughput
@@ -86,7 +75,7 @@ async def measure(source: Path, plan: Plan, cases: tuple[str, ...], say: Say) ->
 
 async def deliver(source: Path, plan: Plan, say: Say) -> None:
     """Published, delivered and acknowledged at the same time; and from a backlog."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _queue("q"), telemetry=plan.telemetry)
         try:
             await _deliver(running, plan, say, is_backlog=False)
@@ -98,9 +87,9 @@ async def deliver(source: Path, plan: Plan, say: Say) -> None:
 async def _deliver(running: Running, plan: Plan, say: Say, *, is_backlog: bool) -> None:
     if is_backlog:
         await _publish(running, plan.messages)
-    left = _Countdown(plan.messages)
+    left = Countdown(plan.messages)
     began, cpu = time.perf_counter(), running.cpu_s()
-    consumers = [await _connect(running, Consumer(f"c{at}", b"$queue/q", left.count)) for at in range(plan.consumers)]
+    consumers = [await connect(running.port, _consumer(at, left.count)) for at in range(plan.consumers)]
     if not is_backlog:
         await _publish(running, plan.messages)
     await left.done.wait()
@@ -118,7 +107,7 @@ async def _deliver(running: Running, plan: Plan, say: Say, *, is_backlog: bool) 
 
 async def pull(source: Path, plan: Plan, say: Say) -> None:
     """Pulled over HTTP in batches and acknowledged."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, "", telemetry=plan.telemetry)
         try:
             await _subscription(running, plan.messages)
@@ -150,21 +139,21 @@ async def pull(source: Path, plan: Plan, say: Say) -> None:
 
 async def deadlines(source: Path, plan: Plan, say: Say) -> None:
     """How long after its deadline a message comes again, as its consumer sees both deliveries."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _queue("q"), window=65_535)
         try:
             say(f"idle: {await _apart(running)}")
-            load = await _connect(running, _Load(plan.beside))
+            load = await connect(running.port, _Load(plan.beside))
             say(f"beside {plan.beside:,} messages a second: {await _apart(running)}")
             load.stop()
             await running.ask("POST", "/queues/q/pause")
             await _publish(running, plan.together)
-            consumer = await _connect(running, Silent("c", (b"$queue/q",)))
+            consumer = await connect(running.port, Silent("c", (b"$queue/q",)))
             await running.ask("POST", "/queues/q/resume")
             say(f"{plan.together:,} together: {await _lateness(running, consumer)}")
         finally:
             await running.kill()
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, "")
         try:
             await _subscription(running, APART)
@@ -187,8 +176,8 @@ async def deadlines(source: Path, plan: Plan, say: Say) -> None:
 
 
 async def _apart(running: Running) -> str:
-    consumer = await _connect(running, Silent("c", (b"$queue/q",)))
-    publisher = await _connect(running, Client(encode(Connect("p", V311, keep_alive=0), V311)))
+    consumer = await connect(running.port, Silent("c", (b"$queue/q",)))
+    publisher = await connect(running.port, Client(encode(Connect("p", V311, keep_alive=0), V311)))
     for at in range(APART):
         publisher.transport.write(encode(Publish(TOPIC, b"x", qos=1, packet_id=1 + at), V311))
         await asyncio.sleep(2.0 / APART)
@@ -209,7 +198,7 @@ async def _lateness(running: Running, consumer: Silent) -> str:
         elif attempt == 2:
             late.append(at - first[message_id] - DEADLINE_S)
     if len(late) != len(first):
-        raise QueuesError(f"{len(first)} messages were delivered, and {len(late)} of them again")
+        raise NotMeasured(f"{len(first)} messages were delivered, and {len(late)} of them again")
     return _told(late)
 
 
@@ -250,7 +239,7 @@ class _Load(Client):
 
 async def many(source: Path, plan: Plan, say: Say) -> None:
     """What a publish costs that many queues take; and how soon an attempt has begun in each of many with filters."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, "".join(_queue(f"q{at}") for at in range(plan.queues)))
         try:
             say(f"{plan.queues:,} queues: {await _publishes(running)}")
@@ -260,12 +249,12 @@ async def many(source: Path, plan: Plan, say: Say) -> None:
         _queue(f"q{at}", f"filter = 'attributes.region = \"us\" AND payload.n != {at}'\n")
         for at in range(plan.filtered)
     )
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, expressions, window=65_535)
         try:
             consumers = [
-                await _connect(
-                    running, Silent(f"c{at}", tuple(b"$queue/q%d" % n for n in range(at, plan.filtered, 10)))
+                await connect(
+                    running.port, Silent(f"c{at}", tuple(b"$queue/q%d" % n for n in range(at, plan.filtered, 10)))
                 )
                 for at in range(10)
             ]
@@ -274,17 +263,17 @@ async def many(source: Path, plan: Plan, say: Say) -> None:
             for number in range(5):
                 for consumer in consumers:
                     consumer.seen.clear()
-                publisher = await _connect(running, Client(encode(Connect("p", V5, keep_alive=0), V5)))
+                publisher = await connect(running.port, Client(encode(Connect("p", V5, keep_alive=0), V5)))
                 began = time.monotonic()
                 publisher.transport.write(_filtered(number))
                 while sum(len(chunk) for each in consumers for _, chunk in each.seen) < 100 * plan.filtered:
                     await asyncio.sleep(0.01)
                     if time.monotonic() > began + 30:
-                        raise QueuesError("messages are missing")
+                        raise NotMeasured("messages are missing")
                 await asyncio.sleep(0.5)
                 seen = [each for consumer in consumers for each in consumer.deliveries()]
                 if len(seen) != plan.filtered:
-                    raise QueuesError(f"{len(seen)} deliveries")
+                    raise NotMeasured(f"{len(seen)} deliveries")
                 took.append(max(at for at, _, _ in seen) - began)
                 publisher.close()
             took.sort()
@@ -302,7 +291,7 @@ def _filtered(number: int) -> bytes:
 
 
 async def _publishes(running: Running) -> str:
-    publisher = await _connect(running, _Waiting())
+    publisher = await connect(running.port, _Waiting())
     await publisher.publish(10)
     cpu, began = running.loop_cpu_s(), time.perf_counter()
     await publisher.publish(PUBLISHES)
@@ -333,7 +322,7 @@ class _Waiting(Client):
 
 async def backlog(source: Path, plan: Plan, say: Say) -> None:
     """Seeks in a very long queue, which is then drained at a set rate."""
-    with _folder() as folder:
+    with case_folder() as folder:
         running = await start(source, folder, _queue("q", f"retain_acked = true\nmax_rate = {plan.rate}\n"))
         try:
             begun = datetime.now(UTC)
@@ -352,7 +341,7 @@ async def backlog(source: Path, plan: Plan, say: Say) -> None:
                 nonlocal count
                 count += more
 
-            consumers = [await _connect(running, Consumer(f"c{at}", b"$queue/q", on_count)) for at in range(4)]
+            consumers = [await connect(running.port, _consumer(at, on_count)) for at in range(4)]
             await asyncio.sleep(2.0)
             low = high = running.memory_bytes()
             before, began = count, time.perf_counter()
@@ -373,12 +362,6 @@ async def backlog(source: Path, plan: Plan, say: Say) -> None:
 # ---------------------------------------------------------------------- what they have in common
 
 
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="bench-") as name:
-        yield Path(name)
-
-
 def _queue(name: str, more: str = "") -> str:
     return (
         f'[[queues]]\nname = "{name}"\nfilters = ["bench/#"]\nmax_messages = 100_000_000\n'
@@ -387,26 +370,17 @@ def _queue(name: str, more: str = "") -> str:
     )
 
 
-class _Countdown:
-    def __init__(self, left: int) -> None:
-        self._left = left
-        self.done: Final = asyncio.Event()
-
-    def count(self, more: int) -> None:
-        self._left -= more
-        if self._left <= 0:
-            self.done.set()
-
-
-async def _connect(running: Running, client: C) -> C:
-    await asyncio.get_running_loop().create_connection(lambda: client, "127.0.0.1", running.port)
-    return client
+def _consumer(at: int, on_count: Callable[[int], None]) -> Reader:
+    return Reader(f"c{at}", b"$queue/q", 1, TOPIC, PAYLOAD_BYTES, on_count)
 
 
 async def _publish(running: Running, count: int) -> None:
     parts = [count // PUBLISHERS] * (PUBLISHERS - 1)
     parts.append(count - sum(parts))
-    publishers = [await _connect(running, Publisher(f"p{at}", part)) for at, part in enumerate(parts)]
+    publishers = [
+        await connect(running.port, Publisher(f"p{at}", [TOPIC], part, PAYLOAD_BYTES, WINDOW))
+        for at, part in enumerate(parts)
+    ]
     await asyncio.gather(*(publisher.done for publisher in publishers))
     for publisher in publishers:
         publisher.close()
