@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqttlite.core.load.rate_limits import DEBT_S, BucketTable, Rate
+from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.extensions.nodes import spending
 from mqttlite.extensions.nodes.blobs import Note, Spent
 from mqttlite.extensions.nodes.spending import KNOWS_SPENT, Spending
@@ -65,28 +65,6 @@ def test_what_is_told_is_charged_to_users_that_are_here_and_not_told_again() -> 
     assert len(table) == 1
     here.tick()
     assert peer.notes == []
-
-
-def test_a_debt_from_elsewhere_ends_after_a_while_whatever_was_taken_there() -> None:
-    table = BucketTable(Rate(10.0, 1000.0))
-    here = spending_of({}, table)
-    buckets = table.of("u", 0.0)
-    for _ in range(3):
-        here.on_spent(Spent(RATE, [("u", 1_000_000, 1_000_000_000)]))
-    assert not buckets.have(0, 0, DEBT_S - 0.1)
-    assert buckets.have(0, 0, DEBT_S + 0.1)
-    buckets.take(1_000, 0, 0.0)
-    here.on_spent(Spent(RATE, [("u", 1, 1)]))
-    assert not buckets.have(0, 0, DEBT_S + 90), "its own debt stays"
-
-
-def test_a_rate_of_messages_alone_or_bytes_alone_is_charged() -> None:
-    for rate, messages, size in ((Rate(10.0), 11, 0), (Rate(0.0, 10.0), 0, 11)):
-        table = BucketTable(rate)
-        here = spending_of({}, table)
-        buckets = table.of("u", 0.0)
-        here.on_spent(Spent(RATE, [("u", messages, size)]))
-        assert not buckets.have(0, 0, 0.0)
 
 
 def test_two_nodes_together_give_a_user_its_rate() -> None:
