@@ -149,6 +149,7 @@ async def test_paho_and_mqtt_js_go_on_where_they_were_after_a_kill(
         async with kind(broker.line, kind.__name__, version, keep_session=True) as peer:
             await peer.subscribe("$stream/orders@earliest", qos=1)
             assert sorted(await peer.take(3)) == [b"0", b"1", b"2"]
+    published(broker.line, "-t", "after", "-m", "x", "-q", "1")  # then what they acknowledged is on disk
     broker.kill()
     broker.start()
     publish(broker, 3)

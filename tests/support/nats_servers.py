@@ -1,5 +1,6 @@
 """Three NATS servers with JetStream on loopback, each with its own folder, for tests that need the real engine."""
 
+import json
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
@@ -100,7 +102,7 @@ class NatsServers:
         os.kill(process.pid, signal.SIGCONT)
 
     def wait_ready(self) -> None:
-        """Wait until all accept connections."""
+        """Wait until all accept connections, and JetStream has a leader and all copies of its own log."""
         give_up_at = time.monotonic() + READY_S
         for port in self.ports:
             while True:
@@ -110,6 +112,17 @@ class NatsServers:
                 except OSError:
                     assert time.monotonic() < give_up_at, "a nats-server did not start"
                     time.sleep(0.05)
+        while self._has_jetstream and len(self.ports) > 1 and not any(map(self._leads_all, self.monitoring)):
+            assert time.monotonic() < give_up_at, "the servers of NATS do not find each other"
+            time.sleep(0.05)
+
+    def _leads_all(self, port: int) -> bool:
+        """Whether a server leads JetStream, and each other one is there and has what it has."""
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/jsz", timeout=1) as answer:
+            copies = json.load(answer).get("meta_cluster", {}).get("replicas", [])
+            present = [each for each in copies if each.get("current") and not each.get("offline")]
+            return len(present) == len(self.ports) - 1
+        return False
 
     def close(self) -> None:
         for place, process in enumerate(self.processes):

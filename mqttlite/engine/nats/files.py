@@ -151,9 +151,11 @@ class NatsFiles:
         finally:
             await messages.aclose()
         found = await self._insist(lambda: info_of(self._connection, self._stream, subject))
-        present = await self._description(description.name)  # after the chunks: another transfer removes them later
-        if present is not None and present.nuid == description.nuid:
-            if found.state.subjects.get(subject, 0) < description.chunks:
+        stored = await self._stored(description.name)  # after the chunks: another transfer removes them later
+        if stored is not None and stored[0].nuid == description.nuid:
+            # The description is behind all chunks: a leader whose copy ends before it lags, and has not lost them.
+            is_whole = found.state.last_seq >= stored[1]
+            if is_whole and found.state.subjects.get(subject, 0) < description.chunks:
                 raise FileDamaged(description.name)
             raise self._connection.unavailable(f"nothing of the file {description.name!r} came for {PATIENCE_S:g} s")
         raise self._connection.unavailable(f"the file {description.name!r} was replaced while it was read")
@@ -180,11 +182,16 @@ class NatsFiles:
         await self._insist(lambda: self._connection.store(subject, content, {"Nats-Rollup": "sub"}))
 
     async def _description(self, name: str) -> _Description | None:
+        stored = await self._stored(name)
+        return None if stored is None else stored[0]
+
+    async def _stored(self, name: str) -> tuple[_Description, int] | None:
+        """The description of a file, and its sequence in the stream."""
         found = await self._insist(lambda: self._last_of(self._meta(name)))
         if found is None:
             return None
         description = msgspec.json.decode(base64.b64decode(found.data), type=_Description)
-        return None if description.deleted else description
+        return None if description.deleted else (description, found.seq)
 
     async def _last_of(self, subject: str) -> _Stored | None:
         request = {"last_by_subj": subject}

@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from mqttlite.engine.memory import MemoryServers
 from mqttlite.engine.nats import connection
 from mqttlite.engine.nats.engine import NatsEngine
+from mqttlite.engine.nats.streams import StreamInfo, info_of
 from mqttlite.engine.port import (
     MAX_BLOB_BYTES,
     MAX_READ_BYTES,
@@ -401,9 +402,9 @@ async def test_a_transfer_that_ended_goes_on_where_it_was(
     assert len(came) - 4 == (2 + 5 if is_damaged else 2), "a damaged one comes again as a whole"
 
 
-@pytest.mark.parametrize("is_gone", [False, True])
+@pytest.mark.parametrize("fault", ["none", "gone", "lags"])
 async def test_a_fetch_that_stalls_keeps_what_came_unless_chunks_are_gone(
-    nats_servers: NatsServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_gone: bool
+    nats_servers: NatsServers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     from mqttlite.engine.nats import files
 
@@ -426,6 +427,14 @@ async def test_a_fetch_that_stalls_keeps_what_came_unless_chunks_are_gone(
                 if came == 2:
                     await asyncio.Event().wait()
 
+    async def lagging(*asked: Any) -> StreamInfo:
+        """A new leader that has not applied all it has."""
+        found = await info_of(*asked)
+        found.state.last_seq -= 1
+        found.state.subjects = {}
+        return found
+
+    is_gone = fault == "gone"
     engine = await NatsEngine.open_bucket(options, 1)
     try:
         await engine.put_file("snapshot", tmp_path / "sent")
@@ -436,6 +445,8 @@ async def test_a_fetch_that_stalls_keeps_what_came_unless_chunks_are_gone(
             patch.setattr(files, "PATIENCE_S", 1.0)
             patch.setattr(files.Tail, "messages", stalled)
             patch.setattr(files.Part, "close", closed)
+            if fault == "lags":
+                patch.setattr(files, "info_of", lagging)
             with pytest.raises(FileDamaged if is_gone else EngineUnavailable):
                 await engine.get_file("snapshot", tmp_path / "got")
         assert sorted(os.listdir(tmp_path)) == (["sent"] if is_gone else ["got.part", "got.part.note", "sent"])

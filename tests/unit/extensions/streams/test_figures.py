@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from mqttlite.build import is_compiled
 from mqttlite.extensions.streams import backlogs as backlogs_module
 from mqttlite.extensions.streams.backlogs import Backlogs
 from mqttlite.extensions.streams.figures import MAX_PUBLISHED, StreamFigures
@@ -181,5 +182,6 @@ def test_a_report_asks_few_segments_however_many_readers_are_behind() -> None:
     partition.segments.restore(rows, 0, 256, 255)
     counted.clear()
     Backlogs(world.streams).measure()
-    assert 0 < counted.total() < 64, "two searches among 256"
+    assert counted.total() < 64, "two searches among 256"
+    assert is_compiled() or counted.total() > 0, "compiled code compares plain numbers"
     world.end()
