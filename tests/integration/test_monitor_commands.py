@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -345,7 +346,7 @@ async def test_why_follows_a_filter_without_a_delivery_log(rig: Rig, monkeypatch
         for _ in range(20):
             asyncio.run_coroutine_threadsafe(broker.publish("plant/7", "x"), loop).result()
 
-    monkeypatch.setattr(why.time, "sleep", sleep)
+    monkeypatch.setattr(why, "time", SimpleNamespace(sleep=sleep))  # other threads sleep as ever
     result = await run("why", "--follow", "plant/#", "--url", url(broker))
     assert result.exit_code == 130
     assert result.stderr == "Every message on plant/# is traced from now on, until Ctrl-C.\n"

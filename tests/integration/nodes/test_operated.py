@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -528,7 +529,7 @@ async def test_messages_are_followed_at_all_nodes_until_one_is_named(
             raise KeyboardInterrupt
         asyncio.run_coroutine_threadsafe(publish(), loop).result()
 
-    monkeypatch.setattr(why_module.time, "sleep", sleep)
+    monkeypatch.setattr(why_module, "time", SimpleNamespace(sleep=sleep))  # other threads sleep as ever
     async with client_of(three.c, "sub") as subscriber:
         await subscriber.subscribe("f/#", qos=1)
         said = await three.run("why", "--follow", "f/#")
