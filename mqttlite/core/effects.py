@@ -48,10 +48,10 @@ class Effects(OutboxEffects):
         "_charged",
         "awaiting",
         "backlogged",
-        "batch",
         "changed_bytes",
         "changes",
         "closed",
+        "commit_number",
         "connected",
         "crowds",
         "deferred",
@@ -91,7 +91,7 @@ class Effects(OutboxEffects):
         """About how much memory the messages in `changes` take. The driver sets it to 0 when it takes them."""
         self.awaiting: list[AwaitsCommit] = []
         """The driver calls each entry once, when the changes recorded so far are committed."""
-        self.batch: int = 1
+        self.commit_number: int = 1
         """The number of the commit that what is recorded now will be in."""
         self.interest: Interest | None = None
         """What is subscribed here; None if nobody outside is to know."""
@@ -175,7 +175,7 @@ class Effects(OutboxEffects):
     def take_awaiting(self) -> list[AwaitsCommit]:
         """What must be told of a commit that begins now with all changes so far."""
         awaiting, self.awaiting = self.awaiting, []
-        self.batch += 1
+        self.commit_number += 1
         return awaiting
 
     def hold(self, number: int, reason: int) -> None:

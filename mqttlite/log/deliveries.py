@@ -43,7 +43,7 @@ class Entry(Generic[M]):
 
     __slots__ = (
         "attempts",
-        "batch",
+        "commit_number",
         "consumer",
         "due_at",
         "due_is_stored",
@@ -83,7 +83,7 @@ class Entry(Generic[M]):
         """The number of its current or last lease; 0 if there is none, or it was taken back."""
         self.taken_back: int = 0
         """The number of its last lease if that was taken back, else 0."""
-        self.batch: int = 0
+        self.commit_number: int = 0
         """The number of the commit that its last lease is in."""
         self.is_sent: bool = False
         """Whether the consumer of that lease gets the message: its lease is on disk."""
@@ -179,23 +179,23 @@ class Deliveries(Generic[M]):
         return None
 
     def lease(
-        self, entry: Entry[M], now: float, deadline_s: float, consumer: str, batch: int, is_usual: bool = True
+        self, entry: Entry[M], now: float, deadline_s: float, consumer: str, commit_number: int, is_usual: bool = True
     ) -> bool:
         """Lease a READY message to a consumer until a deadline. `is_usual` says that the deadline is the queue's own,
-        `batch` is the number of the commit that the lease will be in.
+        `commit_number` is the number of the commit that the lease will be in.
 
         The consumer gets it later: see `start` and `take_back`. False if an earlier lease in the same commit was taken
         back: this one is as that one was, so it has its number, and nothing is to be recorded. So however often
         consumers come and go during one commit, a message is recorded once.
         """
-        is_new = not entry.taken_back or entry.batch != batch
+        is_new = not entry.taken_back or entry.commit_number != commit_number
         if is_new:
             self._order += 1
             entry.lease = self._order
         else:
             entry.lease = entry.taken_back
         entry.taken_back = 0
-        entry.batch = batch
+        entry.commit_number = commit_number
         entry.is_sent = False
         entry.attempts += 1
         entry.last_at = now

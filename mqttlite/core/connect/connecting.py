@@ -123,7 +123,8 @@ class Connecting:
             raise ClientIdentifierNotValid(f"client identifiers that begin with {interest.relays} are the broker's own")
         if self._effects.refuses_connects and not connection.identity.is_trusted:
             self._overload.connects_refused += 1
-            raise self._sessions.no_room(ServerBusy("the broker is overloaded: come again later"))
+            busy = ServerBusy("the broker is overloaded: come again later")
+            raise busy if self._sessions.known(packet.client_id) else self._sessions.no_room(busy)
         if not connection.identity.is_trusted:
             self._limit_topics(connection)
         if packet.will is not None:

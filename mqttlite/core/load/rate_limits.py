@@ -10,7 +10,7 @@ ALL_AT_ONCE: Final = 1 << 30
 """Stands for any number of messages where there is no limit."""
 
 DEBT_S: Final = 10.0
-"""How many seconds' worth what others take from a bucket may leave as a debt: they may have a higher rate."""
+"""The longest debt, in seconds of the rate, that use elsewhere may leave: another node may have a higher rate."""
 
 MAX_KEYS: Final = 100_000
 """Clients, users or addresses remembered for one limit, some 40 MB. One more replaces the one that was silent for
@@ -43,7 +43,7 @@ class TokenBucket:
         self._at = max(self._at, now)
         return 0.0 if self._tokens >= 0.0 else -self._tokens / self._rate
 
-    def lose(self, amount: float, now: float) -> None:
+    def charge(self, amount: float, now: float) -> None:
         """Charge what was taken elsewhere."""
         left = self.left(now)
         self._tokens = max(left - amount, min(left, -self._rate * DEBT_S))
@@ -102,12 +102,12 @@ class Buckets:
         self.is_over_messages = wait_s > 0.0
         return wait_s if self._bytes is None else max(wait_s, self._bytes.take(size, now))
 
-    def lose(self, messages: int, size: int, now: float) -> None:
+    def charge(self, messages: int, size: int, now: float) -> None:
         """Charge what was taken elsewhere."""
         if self._messages is not None:
-            self._messages.lose(messages, now)
+            self._messages.charge(messages, now)
         if self._bytes is not None:
-            self._bytes.lose(size, now)
+            self._bytes.charge(size, now)
 
     def room(self, now: float) -> int:
         """How many messages may be handled before they are charged: those that may pass now, and at least a tenth of
@@ -165,8 +165,8 @@ class BucketTable:
         del self._told[:most]
         return found
 
-    def lose(self, key: str, messages: int, size: int, now: float) -> None:
+    def charge(self, key: str, messages: int, size: int, now: float) -> None:
         """Charge what a key took elsewhere, unless it is unknown here."""
         buckets = self._found.get(key)
         if buckets is not None:
-            buckets.lose(messages, size, now)
+            buckets.charge(messages, size, now)

@@ -15,7 +15,13 @@ KNOWS_SPENT: Final = 3
 """The `minor` from which on a node charges what it is told."""
 
 MOST_USERS: Final = 1_000
-"""So many users of a rate are told at once, about 100 KB; the others a moment later."""
+"""The most users of a rate that are reported at once; the others follow a moment later."""
+
+USERS_A_NOTE: Final = 200
+"""The most users in one note, so that NATS carries it: 200 KiB."""
+
+MAX_NAME: Final = 256
+"""Users with longer names, in characters, count at each node alone."""
 
 
 class Other(Protocol):
@@ -45,11 +51,12 @@ class Spending:
     def tick(self) -> None:
         """Called several times a second."""
         for name, table in self._rates.items():
-            users = table.taken(MOST_USERS)
-            if users:
-                for peer in self._peers.values():
-                    if peer.is_connected and peer.minor >= KNOWS_SPENT:
-                        peer.note(Spent(name, users))
+            users = [each for each in table.taken(MOST_USERS) if len(each[0]) <= MAX_NAME]
+            notes = [Spent(name, users[at : at + USERS_A_NOTE]) for at in range(0, len(users), USERS_A_NOTE)]
+            for peer in self._peers.values():
+                if peer.is_connected and peer.minor >= KNOWS_SPENT:
+                    for note in notes:
+                        peer.note(note)
 
     def on_spent(self, note: Spent) -> None:
         """Another node says what its clients took. It may have rates that are not known here."""
@@ -57,4 +64,4 @@ class Spending:
         if table is not None:
             now = self._clock()
             for user, messages, size in note.users:
-                table.lose(user, messages, size, now)
+                table.charge(user, messages, size, now)

@@ -121,7 +121,9 @@ class Leases:
         """Lease a message to a consumer for `seconds`."""
         deadline_s = self._contents.policy.ack_deadline_s
         effects = self._effects
-        is_new = self._deliveries.lease(entry, effects.now, seconds, consumer, effects.batch, seconds == deadline_s)
+        is_new = self._deliveries.lease(
+            entry, effects.now, seconds, consumer, effects.commit_number, seconds == deadline_s
+        )
         entry.due_is_stored = False
         lease = Lease(self, entry)
         if is_new:

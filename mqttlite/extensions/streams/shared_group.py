@@ -394,7 +394,7 @@ class SharedGroup(Job):
         assert outbox is not None, "it has room"
         effects.work += _WORK
         deadline_s = self.settings.ack_deadline_s
-        is_new = self._deliveries.lease(entry, effects.now, deadline_s, session.client_id, effects.batch)
+        is_new = self._deliveries.lease(entry, effects.now, deadline_s, session.client_id, effects.commit_number)
         place = entry.message
         if entry.attempts > 1:
             self._note_retried(entry)

@@ -375,19 +375,20 @@ def test_when_all_is_used_new_sessions_are_refused_and_known_ones_are_not() -> N
 
 def test_when_there_is_no_room_new_clients_are_told_of_another_server_if_one_is_known() -> None:
     world = world_of(1_000 * KIB)
-    known = ""
-    world.broker.sessions.elsewhere = lambda: known
+    away(world, "known")
+    server = ""
+    world.broker.sessions.elsewhere = lambda: server
     assert not world.broker.sessions.is_full
     fill(world)
     assert world.broker.sessions.is_full
-    for known, code, says in (
+    for server, code, says in (
         ("", SHORT, "the broker has no memory left for another session"),
         ("b:1883", 0x9C, "the broker has no memory left for another session: use b:1883"),
     ):
         client = world.open()
         connack = client.connect("new")
         assert connack is not None
-        assert (connack.reason_code, connack.properties.server_reference) == (code, known or None)
+        assert (connack.reason_code, connack.properties.server_reference) == (code, server or None)
         assert connack.properties.reason_string == says
     world.broker.effects.memory.used = 0
     world.broker.effects.refuses_connects = True
@@ -395,6 +396,9 @@ def test_when_there_is_no_room_new_clients_are_told_of_another_server_if_one_is_
     connack = world.open().connect("new")
     assert connack is not None
     assert connack.properties.reason_string == "the broker is overloaded: come again later: use b:1883"
+    connack = world.open().connect("known", clean_start=False, expiry=100)
+    assert connack is not None
+    assert connack.reason_code == 0x89, "no other server has its session"
 
 
 def test_a_broker_with_as_many_sessions_as_it_may_have_is_full() -> None:

@@ -89,12 +89,12 @@ def test_a_shared_table_says_once_what_was_taken() -> None:
     assert table.taken(2) == [("u", 0, 5)]
 
 
-def test_what_a_key_took_elsewhere_is_charged_and_not_said() -> None:
+def test_a_shared_table_charges_the_use_of_a_key_elsewhere_and_does_not_report_it() -> None:
     table = BucketTable(Rate(10.0, 1000.0))
     table.share()
     buckets = table.of("u", 0.0)
-    table.lose("u", 4, 100, 0.0)
-    table.lose("unknown", 4, 100, 0.0)
+    table.charge("u", 4, 100, 0.0)
+    table.charge("unknown", 4, 100, 0.0)
     assert (buckets.have(6, 900, 0.0), buckets.have(7, 0, 0.0), buckets.have(0, 901, 0.0)) == (True, False, False)
     assert (len(table), table.taken(9)) == (1, [])
 
@@ -102,16 +102,16 @@ def test_what_a_key_took_elsewhere_is_charged_and_not_said() -> None:
 @pytest.mark.parametrize(("rate", "messages", "size"), [(Rate(10.0), 11, 0), (Rate(0.0, 10.0), 0, 11)])
 def test_a_rate_of_messages_alone_or_bytes_alone_is_charged(rate: Rate, messages: int, size: int) -> None:
     buckets = Buckets(rate, 0.0)
-    buckets.lose(messages, size, 0.0)
+    buckets.charge(messages, size, 0.0)
     assert not buckets.have(0, 0, 0.0)
 
 
 def test_a_debt_from_elsewhere_ends_after_a_while_whatever_was_taken_there() -> None:
     buckets = Buckets(Rate(10.0, 1000.0), 0.0)
     for _ in range(3):
-        buckets.lose(1_000_000, 1_000_000_000, 0.0)
+        buckets.charge(1_000_000, 1_000_000_000, 0.0)
     assert not buckets.have(0, 0, DEBT_S - 0.1)
     assert buckets.have(0, 0, DEBT_S + 0.1)
     buckets.take(1_000, 0, 0.0)
-    buckets.lose(1, 1, 0.0)
+    buckets.charge(1, 1, 0.0)
     assert not buckets.have(0, 0, DEBT_S + 90), "its own debt stays"

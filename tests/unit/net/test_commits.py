@@ -81,7 +81,7 @@ async def test_a_commit_that_is_done_when_the_broker_stops_is_not_reported_as_lo
     assert caplog.text == ""
 
 
-async def test_what_waits_for_a_stalled_commit_is_charged_to_the_memory_until_it_ends() -> None:
+async def test_changes_behind_a_stalled_commit_are_charged_to_the_memory_until_it_ends() -> None:
     under_way: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     driver = driver_of(lambda: under_way)
     effects, commits = driver.broker.effects, driver.commits

@@ -5,7 +5,7 @@ import pytest
 from mqttlite.core.load.rate_limits import BucketTable, Rate
 from mqttlite.extensions.nodes import spending
 from mqttlite.extensions.nodes.blobs import Note, Spent
-from mqttlite.extensions.nodes.spending import KNOWS_SPENT, Spending
+from mqttlite.extensions.nodes.spending import KNOWS_SPENT, MAX_NAME, Spending
 
 RATE = "user_ "
 
@@ -28,7 +28,7 @@ def spending_of(peers: dict[str, Node], table: BucketTable, rate: str = RATE) ->
     return made
 
 
-def test_what_a_user_took_is_told_once_to_each_node_that_knows_what_it_means() -> None:
+def test_each_node_that_knows_the_note_gets_the_use_of_a_user_once() -> None:
     peers = {"b": Node(), "c": Node(is_connected=False), "d": Node(minor=KNOWS_SPENT - 1)}
     table = BucketTable(Rate(10.0))
     here = spending_of(peers, table)
@@ -45,17 +45,18 @@ def test_what_a_user_took_is_told_once_to_each_node_that_knows_what_it_means() -
 
 
 def test_many_users_are_told_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending, "MOST_USERS", 2)
+    monkeypatch.setattr(spending, "MOST_USERS", 3)
+    monkeypatch.setattr(spending, "USERS_A_NOTE", 2)
     peer, table = Node(), BucketTable(Rate(10.0))
     here = spending_of({"b": peer}, table)
-    for user in "uvw":
+    for user in ("u", "v", "l" * (MAX_NAME + 1), "w"):
         table.of(user, 0.0).take(1, 1, 0.0)
     here.tick()
     here.tick()
     assert peer.notes == [Spent(RATE, [("u", 1, 1), ("v", 1, 1)]), Spent(RATE, [("w", 1, 1)])]
 
 
-def test_what_is_told_is_charged_to_users_that_are_here_and_not_told_again() -> None:
+def test_a_node_charges_users_that_are_here_and_reports_nothing_back() -> None:
     peer, table = Node(), BucketTable(Rate(10.0, 1000.0))
     here = spending_of({"b": peer}, table)
     buckets = table.of("u", 0.0)

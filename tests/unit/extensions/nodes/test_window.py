@@ -74,7 +74,7 @@ def test_news_are_answered_at_once_and_packets_when_they_are_many(size: int, has
     assert not receipt.owes
 
 
-def test_what_is_handled_and_what_is_kept_are_answered_apart() -> None:
+def test_a_receipt_answers_handled_and_kept_blobs_apart() -> None:
     receipt = Receipt()
     receipt.take(1, 0, True)
     assert receipt.on_handled(0)
